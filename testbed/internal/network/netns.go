@@ -1,0 +1,62 @@
+package network
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Namespace is a network namespace that lives as long as it is open or a process is in it.
+type Namespace struct{ file *os.File }
+
+func newNamespace() (*Namespace, error) {
+	var file *os.File
+	err := onDisposableThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		var err error
+		file, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Namespace{file: file}, nil
+}
+
+// Close gives the namespace up; the kernel removes its interfaces once no process is in it.
+func (n *Namespace) Close() { n.file.Close() }
+
+func (n *Namespace) fd() int { return int(n.file.Fd()) }
+
+// Do runs f on a thread inside the namespace. Sockets that f opens and processes that it starts stay there.
+func (n *Namespace) Do(f func() error) error {
+	return onDisposableThread(func() error {
+		if err := n.Enter(); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// Enter moves the calling thread into the namespace. Only for threads that are thrown away afterwards.
+func (n *Namespace) Enter() error {
+	if err := unix.Setns(n.fd(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter a network namespace: %w", err)
+	}
+	return nil
+}
+
+// onDisposableThread runs f on a thread of its own. The thread ends with f because its goroutine never unlocks it, so
+// whatever f did to the thread's namespaces cannot leak into other goroutines.
+func onDisposableThread(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		result <- f()
+	}()
+	return <-result
+}

@@ -1,0 +1,120 @@
+// Package parent is `testbed up` once its command line has been understood: a small process that starts the supervisor
+// in namespaces of its own and waits for it. When this process dies, however it dies, the kernel kills the supervisor;
+// the supervisor is the first process of its PID namespace, so the kernel then kills every process of the testbed, and
+// with the last of them its mount and network namespaces are gone, too. Nothing has to clean up, so nothing can forget.
+//
+// Only the machine's cgroup folders outlive that: the janitor, a process that waits for this one's end, removes them.
+//
+// Like a container's first process, this package takes over before Kubernetes' packages are initialised, and so stays small.
+package parent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"elbowroom.dev/testbed/internal/footprint"
+)
+
+// Environment variables by which a process learns what it is to become.
+const (
+	stageVariable     = "TESTBED_STAGE"
+	BootVariable      = "TESTBED_BOOT"      // what to build, for the supervisor
+	cgroupsVariable   = "TESTBED_CGROUPS"   // what the janitor removes; separated by colons
+	listenersVariable = "TESTBED_LISTENERS" // descriptors of the door and of the control socket
+)
+
+// The descriptors that go from `testbed up` to the supervisor.
+const (
+	DoorFD    = 3 // listens on 127.0.0.1 for kubectl
+	ControlFD = 4 // listens for `testbed status` and the like
+)
+
+// SuperviseCommand is the hidden subcommand that the supervisor runs as.
+const SuperviseCommand = "supervise"
+
+func init() {
+	switch os.Getenv(stageVariable) {
+	case "parent":
+		// The kernel ties "kill my child when I die" to the thread that forked it: this one lives as long as the process.
+		runtime.LockOSThread()
+		footprint.Release()
+		os.Exit(run())
+	case "janitor":
+		footprint.Release()
+		os.Exit(janitor())
+	}
+}
+
+// Become turns the calling process into the parent; it returns only if that fails. The listeners arrive at the supervisor
+// as DoorFD and ControlFD.
+func Become(boot string, cgroups []string, door, control *os.File) error {
+	for _, file := range []*os.File{door, control} {
+		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFD, 0); errno != 0 {
+			return fmt.Errorf("keep a listener open: %w", errno)
+		}
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, append(environment(),
+		stageVariable+"=parent", BootVariable+"="+boot, cgroupsVariable+"="+strings.Join(cgroups, ":"),
+		fmt.Sprintf("%s=%d,%d", listenersVariable, door.Fd(), control.Fd())))
+}
+
+func run() int {
+	if err := startJanitor(); err != nil {
+		return complain(err)
+	}
+	supervisor, err := startSupervisor()
+	if err != nil {
+		return complain(err)
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for range signals {
+			_ = supervisor.Signal(syscall.SIGTERM) // it may have ended already
+		}
+	}()
+	state, err := supervisor.Wait()
+	if err != nil {
+		return complain(err)
+	}
+	if state.Sys().(syscall.WaitStatus).Signaled() {
+		return complain(fmt.Errorf("the supervisor was ended by a signal: %s", state))
+	}
+	return state.ExitCode()
+}
+
+func complain(err error) int {
+	fmt.Fprintln(os.Stderr, "testbed:", err)
+	return 1
+}
+
+func startSupervisor() (*os.Process, error) {
+	var door, control uintptr
+	if _, err := fmt.Sscanf(os.Getenv(listenersVariable), "%d,%d", &door, &control); err != nil {
+		return nil, fmt.Errorf("%s: %w", listenersVariable, err)
+	}
+	process, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], SuperviseCommand}, &os.ProcAttr{
+		Env:   append(environment(), BootVariable+"="+os.Getenv(BootVariable)),
+		Files: []*os.File{nil, os.Stdout, os.Stderr, os.NewFile(door, "door"), os.NewFile(control, "control")},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+			Pdeathsig:  syscall.SIGKILL,
+			Setpgid:    true, // Ctrl-C comes to this process, which asks the supervisor to stop
+		},
+	})
+	if errors.Is(err, syscall.EPERM) {
+		return nil, errors.New("namespaces cannot be made here: run testbed as root (it needs CAP_SYS_ADMIN)")
+	}
+	return process, err
+}
+
+// environment is the process's own without the testbed's variables: no child is to take itself for the parent.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "TESTBED_") })
+}

@@ -1,0 +1,148 @@
+package procrun
+
+import (
+	"io"
+	"os"
+	"sync"
+)
+
+// containerStreams are the standard streams of a container: its output goes into the log and to whoever is attached.
+type containerStreams struct {
+	log      *logFile
+	inner    [3]*os.File // the container's side; closed here once the container has them
+	input    *os.File    // nil when the container takes no input
+	terminal *os.File    // the controlling side of the container's terminal, if it has one
+	once     bool        // the input ends with the first client
+	copies   sync.WaitGroup
+
+	mutex    sync.Mutex
+	attached map[*attachment]struct{}
+	ended    chan struct{}
+}
+
+type attachment struct{ stdout, stderr io.Writer }
+
+func openStreams(logPath string, stdin, once, tty bool) (*containerStreams, error) {
+	log, err := openLog(logPath)
+	if err != nil {
+		return nil, err
+	}
+	s := &containerStreams{log: log, once: once, attached: map[*attachment]struct{}{}, ended: make(chan struct{})}
+	if tty {
+		err = s.openTerminal(stdin)
+	} else {
+		err = s.openPipes(stdin)
+	}
+	if err != nil {
+		log.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *containerStreams) openTerminal(stdin bool) error {
+	terminal, inner, err := openPTY()
+	if err != nil {
+		return err
+	}
+	s.terminal, s.inner = terminal, [3]*os.File{inner, inner, inner}
+	if stdin {
+		s.input = terminal
+	}
+	s.copyOut(terminal, "stdout", func(a *attachment) io.Writer { return a.stdout })
+	return nil
+}
+
+func (s *containerStreams) openPipes(stdin bool) error {
+	stdout, stdoutInner, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	stderr, stderrInner, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	var stdinInner *os.File
+	if stdin {
+		stdinInner, s.input, err = os.Pipe()
+	} else {
+		stdinInner, err = os.Open(os.DevNull)
+	}
+	if err != nil {
+		return err
+	}
+	s.inner = [3]*os.File{stdinInner, stdoutInner, stderrInner}
+	s.copyOut(stdout, "stdout", func(a *attachment) io.Writer { return a.stdout })
+	s.copyOut(stderr, "stderr", func(a *attachment) io.Writer { return a.stderr })
+	return nil
+}
+
+func (s *containerStreams) copyOut(from *os.File, name string, side func(*attachment) io.Writer) {
+	s.copies.Go(func() {
+		defer from.Close()
+		line := s.log.stream(name)
+		defer line.flush()
+		buffer := make([]byte, 16*1024)
+		for {
+			n, err := from.Read(buffer)
+			if n > 0 {
+				line.write(buffer[:n])
+				s.toAttached(buffer[:n], side)
+			}
+			if err != nil { // the end; a terminal reports it as EIO
+				return
+			}
+		}
+	})
+}
+
+func (s *containerStreams) toAttached(chunk []byte, side func(*attachment) io.Writer) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for a := range s.attached {
+		if writer := side(a); writer != nil {
+			_, _ = writer.Write(chunk) // a client that has gone is taken off by its own attach
+		}
+	}
+}
+
+// attach connects a client until it leaves, or the container ends.
+func (s *containerStreams) attach(done <-chan struct{}, stdin io.Reader, stdout, stderr io.Writer) {
+	a := &attachment{stdout: stdout, stderr: stderr}
+	s.mutex.Lock()
+	s.attached[a] = struct{}{}
+	s.mutex.Unlock()
+	defer func() {
+		s.mutex.Lock()
+		delete(s.attached, a)
+		s.mutex.Unlock()
+	}()
+	if stdin != nil && s.input != nil {
+		go func() {
+			_, _ = io.Copy(s.input, stdin) // ends with the client or with the container
+			if s.once && s.terminal == nil {
+				s.input.Close()
+			}
+		}()
+	}
+	select {
+	case <-done:
+	case <-s.ended:
+	}
+}
+
+func (s *containerStreams) closeInner() {
+	for _, file := range s.inner {
+		file.Close() // a terminal is there three times: the second close does nothing
+	}
+}
+
+// drain waits until all output is in the log. The container's end has closed the other side of the pipes.
+func (s *containerStreams) drain() {
+	s.copies.Wait()
+	if s.input != nil && s.terminal == nil {
+		s.input.Close()
+	}
+	s.log.close()
+	close(s.ended)
+}
