@@ -34,6 +34,7 @@ func newNode(s *settings) *cobra.Command {
 		{cluster.NodeStop, "Shut a node down: its kubelet ends, its containers get SIGTERM and 10 s", "stopped"},
 		{cluster.NodeKill, "Cut a node's power: its kubelet and containers are killed at once", "killed"},
 		{cluster.NodeStart, "Switch a node on again and wait until it is ready", "started"},
+		{cluster.NodeRemove, "Kill a node and take it out of the cluster", "removed"},
 		{cluster.NodeUnplug, "Cut a node off from the network; its containers run on", "unplugged"},
 		{cluster.NodePlug, "Connect a node again", "plugged in"},
 	} {

@@ -69,8 +69,8 @@ func (f *upFlags) up() error {
 	if err != nil {
 		return err
 	}
-	// From here on the folder is this testbed's: nobody else can have the control socket.
-	if err := cluster.PrepareDir(f.Dir); err != nil {
+	lock, err := cluster.TakeDir(f.Dir)
+	if err != nil {
 		return err
 	}
 	door, err := f.listenDoor()
@@ -81,7 +81,8 @@ func (f *upFlags) up() error {
 	if err != nil {
 		return err
 	}
-	return parent.Become(string(boot), procrun.CgroupPaths(cluster.CgroupName(f.Dir)), door, control)
+	remains := parent.Remains{Cgroups: procrun.CgroupPaths(cluster.CgroupName(f.Dir)), State: cluster.State(f.Dir)}
+	return parent.Become(string(boot), remains, parent.Files{Door: door, Control: control, Lock: lock})
 }
 
 func (f *upFlags) parse() error {

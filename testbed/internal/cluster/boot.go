@@ -5,12 +5,14 @@ package cluster
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"elbowroom.dev/testbed/internal/network"
@@ -66,40 +68,73 @@ func ID(dir string) string {
 // CgroupName is what the testbed's folders in the machine's cgroups are called.
 func CgroupName(dir string) string { return "elbowroom-testbed-" + ID(dir) }
 
-// marker in a folder says that a testbed may throw its content away.
+// marker in a folder says that a testbed may throw its content away. It is also the folder's lock.
 const marker = ".elbowroom-testbed"
 
-// parts of a testbed's folder. Logs are kept by `testbed down`, to be read afterwards.
-var parts = []string{"kubeconfig", "pki", "etcd", "nodes", "components"}
-
-// PrepareDir makes the testbed's folder, empty but for our marker.
-func PrepareDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("--dir: %w", err)
+// State lists what a testbed keeps in its folder besides its logs, which are there to be read afterwards.
+func State(dir string) []string {
+	var paths []string
+	for _, part := range []string{"kubeconfig", "pki", "etcd", "nodes", "components"} {
+		paths = append(paths, filepath.Join(dir, part))
 	}
-	if _, err := os.Stat(filepath.Join(dir, marker)); err != nil && len(entries) > 0 {
-		return fmt.Errorf("--dir: %s is not empty and not a testbed's; name an empty or a new folder", dir)
-	}
-	if err := CleanDir(dir); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(filepath.Join(dir, "logs")); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o755); err != nil {
-		return fmt.Errorf("--dir: %w", err)
-	}
-	return os.WriteFile(filepath.Join(dir, marker), nil, 0o644)
+	return paths
 }
 
-// CleanDir removes a testbed's state, not its logs. A folder that is not a testbed's is left alone.
+// TakeDir makes the folder a testbed's, empty, and its own as long as the returned lock is open.
+func TakeDir(dir string) (lock *os.File, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, marker)); err != nil && len(entries) > 0 {
+		return nil, fmt.Errorf("--dir: %s is not empty and not a testbed's; name an empty or a new folder", dir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	lock, err = os.OpenFile(filepath.Join(dir, marker), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	if err := awaitLock(lock); err != nil {
+		return nil, fmt.Errorf("--dir: %s: %w", dir, err)
+	}
+	for _, path := range append(State(dir), filepath.Join(dir, "logs")) {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, fmt.Errorf("--dir: %w", err)
+		}
+	}
+	return lock, os.MkdirAll(filepath.Join(dir, "logs"), 0o755)
+}
+
+// awaitLock waits for the janitor of a testbed that has just ended; it never takes longer than its limit of 4 s.
+func awaitLock(lock *os.File) error {
+	for end := time.Now().Add(6 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if time.Now().After(end) {
+			return errors.New("the folder is still in use by a testbed")
+		}
+	}
+}
+
+// CleanDir waits until an ended testbed's folder is clear of its state. A folder that is not a testbed's is left alone.
 func CleanDir(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
+	lock, err := os.Open(filepath.Join(dir, marker))
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	for _, part := range parts {
-		if err := os.RemoveAll(filepath.Join(dir, part)); err != nil {
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := awaitLock(lock); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	for _, path := range State(dir) {
+		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}

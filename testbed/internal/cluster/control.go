@@ -42,6 +42,7 @@ const (
 	NodeStart   = "node start"
 	NodeUnplug  = "node unplug"
 	NodePlug    = "node plug"
+	NodeRemove  = "node remove"
 )
 
 // How long a command waits for the testbed. An order may stop and start a component, each with a limit of its own.
@@ -151,6 +152,8 @@ func (s *Supervisor) obey(order Order) error {
 		return s.killNode(n)
 	case NodeStart:
 		return s.switchOn(ctx, n)
+	case NodeRemove:
+		return s.removeNode(ctx, n)
 	case NodeUnplug:
 		n.unplugged.Store(true)
 		return n.network.Unplug()

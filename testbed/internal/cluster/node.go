@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -156,6 +158,24 @@ func (s *Supervisor) switchOff(n *node, signal syscall.Signal, endContainers fun
 	endContainers()
 	// What a node keeps in memory, such as secrets, is gone when it is switched off.
 	return unmountBelow(filepath.Join(inside, "nodes", n.name))
+}
+
+// removeNode takes a node out of the cluster for good; pods that were on it are collected by the controllers.
+func (s *Supervisor) removeNode(ctx context.Context, n *node) error {
+	if n.on.Load() {
+		if err := s.killNode(n); err != nil {
+			return err
+		}
+	}
+	if err := s.client.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete node %s: %w", n.name, err)
+	}
+	s.mutex.Lock()
+	s.nodes = slices.DeleteFunc(s.nodes, func(other *node) bool { return other == n })
+	s.mutex.Unlock()
+	n.runtime.Close()
+	n.network.Close()
+	return nil
 }
 
 func (s *Supervisor) node(name string) (*node, error) {

@@ -1,18 +1,22 @@
 package parent
 
 import (
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
 
-// lifelineFD is the janitor's end of a pipe that nobody writes to: it ends when the parent is gone.
-const lifelineFD = 3
+// The janitor's descriptors: its end of a pipe that nobody writes to, which ends when the parent is gone; and the lock of
+// the testbed's folder, so that no new testbed moves in before it is clean.
+const (
+	lifelineFD = 3
+	lockFD     = 4
+)
 
-func startJanitor() error {
+func startJanitor(lock *os.File) error {
 	lifeline, kept, err := os.Pipe()
 	if err != nil {
 		return err
@@ -26,8 +30,8 @@ func startJanitor() error {
 	// A session of its own: what kills the parent's whole process group must leave the janitor.
 	process, err := os.StartProcess("/proc/self/exe", []string{"testbed-janitor"}, &os.ProcAttr{
 		Dir:   "/",
-		Env:   []string{stageVariable + "=janitor", cgroupsVariable + "=" + os.Getenv(cgroupsVariable)},
-		Files: []*os.File{null, null, null, lifeline},
+		Env:   []string{stageVariable + "=janitor", remainsVariable + "=" + os.Getenv(remainsVariable)},
+		Files: []*os.File{null, null, null, lifeline, lock},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -41,15 +45,27 @@ func startJanitor() error {
 var lifelineKept *os.File
 
 func janitor() int {
+	syscall.CloseOnExec(lockFD)
+	var remains Remains
+	if err := json.Unmarshal([]byte(os.Getenv(remainsVariable)), &remains); err != nil {
+		return 1
+	}
 	_, _ = io.Copy(io.Discard, os.NewFile(lifelineFD, "lifeline"))
-	paths := strings.Split(os.Getenv(cgroupsVariable), ":")
-	// A group can be removed once the kernel has cleared its last process away, which takes a moment.
+	// Processes that are still dying may hold a group, or write a last file: it takes a moment.
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if removeGroups(paths) {
+		if removeGroups(remains.Cgroups) && removeState(remains.State) {
 			return 0
 		}
 	}
 	return 1
+}
+
+func removeState(paths []string) (done bool) {
+	done = true
+	for _, path := range paths {
+		done = os.RemoveAll(path) == nil && done
+	}
+	return done
 }
 
 func removeGroups(paths []string) (done bool) {

@@ -3,12 +3,14 @@
 // the supervisor is the first process of its PID namespace, so the kernel then kills every process of the testbed, and
 // with the last of them its mount and network namespaces are gone, too. Nothing has to clean up, so nothing can forget.
 //
-// Only the machine's cgroup folders outlive that: the janitor, a process that waits for this one's end, removes them.
+// Only files outlive that: the janitor, a process that waits for this one's end, removes the testbed's state, which nobody
+// could go on with, and its cgroup folders. The logs stay.
 //
 // Like a container's first process, this package takes over before Kubernetes' packages are initialised, and so stays small.
 package parent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -25,8 +27,8 @@ import (
 const (
 	stageVariable     = "TESTBED_STAGE"
 	BootVariable      = "TESTBED_BOOT"      // what to build, for the supervisor
-	cgroupsVariable   = "TESTBED_CGROUPS"   // what the janitor removes; separated by colons
-	listenersVariable = "TESTBED_LISTENERS" // descriptors of the door and of the control socket
+	remainsVariable   = "TESTBED_REMAINS"   // what the janitor removes, as JSON
+	listenersVariable = "TESTBED_LISTENERS" // descriptors of the door, of the control socket and of the folder's lock
 )
 
 // The descriptors that go from `testbed up` to the supervisor.
@@ -51,24 +53,54 @@ func init() {
 	}
 }
 
-// Become turns the calling process into the parent; it returns only if that fails. The listeners arrive at the supervisor
-// as DoorFD and ControlFD.
-func Become(boot string, cgroups []string, door, control *os.File) error {
-	for _, file := range []*os.File{door, control} {
+// Files are what `testbed up` has opened for those that come after it.
+type Files struct {
+	Door, Control *os.File // the listeners
+	Lock          *os.File // whoever has it open owns the testbed's folder
+}
+
+// Remains are what outlives the testbed's processes.
+type Remains struct {
+	Cgroups []string
+	State   []string
+}
+
+// Become turns the calling process into the parent; it returns only if that fails.
+func Become(boot string, remains Remains, files Files) error {
+	for _, file := range []*os.File{files.Door, files.Control, files.Lock} {
 		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFD, 0); errno != 0 {
-			return fmt.Errorf("keep a listener open: %w", errno)
+			return fmt.Errorf("keep a file open: %w", errno)
 		}
 	}
+	list, err := json.Marshal(remains)
+	if err != nil {
+		return err
+	}
 	return syscall.Exec("/proc/self/exe", os.Args, append(environment(),
-		stageVariable+"=parent", BootVariable+"="+boot, cgroupsVariable+"="+strings.Join(cgroups, ":"),
-		fmt.Sprintf("%s=%d,%d", listenersVariable, door.Fd(), control.Fd())))
+		stageVariable+"=parent", BootVariable+"="+boot, remainsVariable+"="+string(list),
+		fmt.Sprintf("%s=%d,%d,%d", listenersVariable, files.Door.Fd(), files.Control.Fd(), files.Lock.Fd())))
+}
+
+func inheritedFiles() (Files, error) {
+	var door, control, lock uintptr
+	if _, err := fmt.Sscanf(os.Getenv(listenersVariable), "%d,%d,%d", &door, &control, &lock); err != nil {
+		return Files{}, fmt.Errorf("%s: %w", listenersVariable, err)
+	}
+	for _, fd := range []uintptr{door, control, lock} {
+		syscall.CloseOnExec(int(fd))
+	}
+	return Files{Door: os.NewFile(door, "door"), Control: os.NewFile(control, "control"), Lock: os.NewFile(lock, "lock")}, nil
 }
 
 func run() int {
-	if err := startJanitor(); err != nil {
+	files, err := inheritedFiles()
+	if err != nil {
 		return complain(err)
 	}
-	supervisor, err := startSupervisor()
+	if err := startJanitor(files.Lock); err != nil {
+		return complain(err)
+	}
+	supervisor, err := startSupervisor(files)
 	if err != nil {
 		return complain(err)
 	}
@@ -94,14 +126,10 @@ func complain(err error) int {
 	return 1
 }
 
-func startSupervisor() (*os.Process, error) {
-	var door, control uintptr
-	if _, err := fmt.Sscanf(os.Getenv(listenersVariable), "%d,%d", &door, &control); err != nil {
-		return nil, fmt.Errorf("%s: %w", listenersVariable, err)
-	}
+func startSupervisor(files Files) (*os.Process, error) {
 	process, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], SuperviseCommand}, &os.ProcAttr{
 		Env:   append(environment(), BootVariable+"="+os.Getenv(BootVariable)),
-		Files: []*os.File{nil, os.Stdout, os.Stderr, os.NewFile(door, "door"), os.NewFile(control, "control")},
+		Files: []*os.File{nil, os.Stdout, os.Stderr, files.Door, files.Control},
 		Sys: &syscall.SysProcAttr{
 			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 			Pdeathsig:  syscall.SIGKILL,

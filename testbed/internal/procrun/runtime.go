@@ -48,8 +48,9 @@ type Runtime struct {
 	starts     sync.RWMutex // held for writing while the node loses its power: nothing starts then
 	powered    bool
 
-	streams streaming.Server
-	server  *grpc.Server
+	streams      streaming.Server
+	streamServer *http.Server
+	server       *grpc.Server
 }
 
 // New makes a node's runtime and serves it until Close.
@@ -92,9 +93,16 @@ func (r *Runtime) serveStreams() error {
 	if r.streams, err = streaming.NewServer(config, streamRuntime{r}); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: r.streams, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // ends with the process
+	r.streamServer = &http.Server{Handler: r.streams, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = r.streamServer.Serve(listener) }() // ends with Close
 	return nil
+}
+
+// Close ends the runtime's service. Its containers have been ended before, by PowerOff.
+func (r *Runtime) Close() {
+	r.server.Stop()
+	_ = r.streamServer.Close()
+	_ = os.RemoveAll(r.Dir) // in memory: it goes with the testbed at the latest
 }
 
 // PowerOff ends every container of the node at once, as a power cut does. The runtime remembers them as dead.

@@ -1,0 +1,67 @@
+# `make demo` and `make test` do all of their set-up by themselves.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+python := .venv/bin/python
+go_sources := $(shell find testbed -name '*.go' -o -name 'go.*') scripts/build-testbed
+demo_dir ?= .testbed/demo
+
+.PHONY: help
+help: ## show what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
+
+.venv/.complete: pyproject.toml requirements/dev.txt scripts/setup-python
+	@scripts/setup-python
+
+bin/testbed: .venv/.complete $(go_sources)
+	@scripts/build-testbed
+
+.PHONY: qemu
+qemu:
+	@scripts/setup-qemu
+
+.PHONY: build
+build: bin/testbed ## build bin/testbed and bin/kubectl
+
+.PHONY: demo
+demo: bin/testbed qemu ## start a cluster and show the problem: a resize that stays Deferred on a full node
+	@$(python) examples/demo.py --dir $(demo_dir)
+
+.PHONY: demo-down
+demo-down: ## stop the demo's cluster
+	@bin/testbed down --dir $(demo_dir)
+
+.PHONY: test
+test: bin/testbed qemu ## run all tests
+	@cd testbed && PATH="$$(../scripts/setup-go):$$PATH" CGO_ENABLED=0 go test ./...
+	@$(python) -m pytest $(ARGS)
+
+.PHONY: lint
+lint: .venv/.complete ## check style, types and layers
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --cache-dir .cache/import-linter | tail -n 4
+	@.venv/bin/shellcheck .ci/run $$(grep -lE '^#!.*bash' scripts/*)
+	@export PATH="$$(scripts/setup-go):$$PATH" CGO_ENABLED=0 && cd testbed && \
+	  unformatted=$$(gofmt -l .) && { [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }; } && go vet ./...
+
+.PHONY: format
+format: .venv/.complete ## put the code into shape
+	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
+	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w testbed
+
+.PHONY: lock
+lock: .venv/.complete ## write requirements/*.txt anew
+	@.venv/bin/pip install --quiet --disable-pip-version-check uv
+	@for extra in run dev; do \
+	  .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --custom-compile-command "make lock" $$([ $$extra = run ] || echo --extra $$extra) pyproject.toml -o requirements/$$extra.txt; done
+
+.PHONY: bench-testbed
+bench-testbed: bin/testbed ## measure the testbed's start and memory
+	@$(python) bench/testbed.py
+
+.PHONY: clean
+clean: ## remove what was built; downloads stay in their caches
+	rm -rf bin .venv .cache .testbed

@@ -1,0 +1,1 @@
+"""Elbowroom: room for a VM to grow, made by moving its neighbour."""

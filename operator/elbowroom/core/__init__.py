@@ -1,0 +1,1 @@
+"""The part that decides: pure functions over frozen values, without clients, clocks or I/O."""
