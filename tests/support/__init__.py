@@ -1,0 +1,1 @@
+"""What tests share: the testbed, waiting, and short ways to say what a pod is."""
