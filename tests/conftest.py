@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +35,8 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 @pytest.fixture
 def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     base = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip("-")
-    created = testbed.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(generate_name=f"{base}-")))
-    name = created.metadata.name
+    name = f"{base}-{secrets.token_hex(3)}"
+    testbed.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
     try:
         default_account_exists(testbed, name)
         yield Namespace(testbed, name)
@@ -49,10 +50,10 @@ def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Name
 
 def default_account_exists(testbed: Testbed, namespace: str) -> None:
     """Wait for what pods need: a controller makes it a moment after the namespace."""
-    accounts = client.CoreV1Api(testbed.api)
+    selector = "metadata.name=default"
     until(
         f"namespace {namespace} has its default service account",
-        lambda: [item for item in accounts.list_namespaced_service_account(namespace).items if item.metadata.name == "default"],
+        lambda: testbed.core.list_namespaced_service_account(namespace, field_selector=selector).items,
     )
 
 
@@ -66,4 +67,13 @@ def extra_node(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[str
     finally:
         testbed.cli("node", "remove", name)
         # Their processes are gone with the node. The controllers would take 40 s to notice.
-        testbed.kubectl("delete", "pods", "-A", "--field-selector", f"spec.nodeName={name}", "--force", "--grace-period=0", "--wait=false")
+        testbed.kubectl(
+            "delete",
+            "pods",
+            "-A",
+            "--field-selector",
+            f"spec.nodeName={name}",
+            "--force",
+            "--grace-period=0",
+            "--wait=false",
+        )

@@ -33,7 +33,8 @@ class Watcher:
         while not self.over.is_set():
             try:
                 list_maps = self.namespace.core.list_namespaced_config_map
-                for event in watch.Watch().stream(list_maps, self.namespace.name, timeout_seconds=5):
+                stream = watch.Watch().stream  # type: ignore[no-untyped-call]
+                for event in stream(list_maps, self.namespace.name, timeout_seconds=5):  # type: ignore[no-untyped-call]
                     self.seen.add(event["object"].metadata.name)
             except Exception:  # noqa: BLE001, S110  # whatever breaks the connection: it is made anew
                 pass
@@ -49,7 +50,9 @@ def watcher(namespace: Namespace) -> Iterator[Watcher]:
 
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
-def test_a_killed_component_comes_back_and_nothing_is_lost(component: str, testbed: Testbed, namespace: Namespace, watcher: Watcher) -> None:
+def test_a_killed_component_comes_back_and_nothing_is_lost(
+    component: str, testbed: Testbed, namespace: Namespace, watcher: Watcher
+) -> None:
     before, *_ = namespace.start(pod("bystander", IDLE))
     namespace.apply(config_map("before"))
     until("the watcher sees what was written before", lambda: "before" in watcher.seen)
@@ -63,15 +66,22 @@ def test_a_killed_component_comes_back_and_nothing_is_lost(component: str, testb
     namespace.apply(config_map("after"))
     until("the watcher has reconnected", lambda: "after" in watcher.seen)
     # Scheduler, controllers and kubelets have reconnected, too: a Deployment needs all of them.
-    namespace.kubectl("create", "deployment", "fresh", "--image=elbowroom.test/shell", "--replicas=2", "--", "sh", "-c", IDLE)
+    namespace.kubectl(
+        "create", "deployment", "fresh", "--image=elbowroom.test/shell", "--replicas=2", "--", "sh", "-c", IDLE
+    )
     namespace.kubectl("rollout", "status", "deployment/fresh", "--timeout=90s", within=100)
     after = namespace.until_ready("bystander")
-    assert after["status"]["containerStatuses"][0]["containerID"] == before["status"]["containerStatuses"][0]["containerID"]
+    assert (
+        after["status"]["containerStatuses"][0]["containerID"]
+        == before["status"]["containerStatuses"][0]["containerID"]
+    )
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 @pytest.mark.parametrize("component", ["kube-scheduler", "kube-controller-manager"])
-def test_what_was_asked_for_while_a_component_was_down_is_done_when_it_is_back(component: str, testbed: Testbed, namespace: Namespace) -> None:
+def test_what_was_asked_for_while_a_component_was_down_is_done_when_it_is_back(
+    component: str, testbed: Testbed, namespace: Namespace
+) -> None:
     testbed.cli("kill", component)
     try:
         namespace.kubectl("create", "deployment", "patient", "--image=elbowroom.test/shell", "--", "sh", "-c", IDLE)
@@ -82,7 +92,9 @@ def test_what_was_asked_for_while_a_component_was_down_is_done_when_it_is_back(c
 
 def test_every_component_has_a_log_that_can_be_read(testbed: Testbed) -> None:
     status = testbed.status()
-    names = [part["name"] for part in status["components"] if part["name"] != "supervisor"] + [node["name"] for node in status["nodes"]]
+    names = [part["name"] for part in status["components"] if part["name"] != "supervisor"] + [
+        node["name"] for node in status["nodes"]
+    ]
     assert len(names) >= 7
     for name in set(names) - {"etcd"}:  # etcd has nothing to warn about
         assert testbed.cli("logs", name, "--tail", "3").strip(), name

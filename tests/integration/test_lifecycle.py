@@ -78,7 +78,9 @@ class Traces:
         self.name = "elbowroom-testbed-" + hashlib.sha256(str(testbed.directory).encode()).hexdigest()[:12]
         supervisor = Path(f"/proc/{testbed.process.pid}/task/{testbed.process.pid}/children").read_text().split()[-1]
         self.processes = descendants(testbed.process.pid)
-        self.namespaces = {kind: (Path("/proc") / supervisor / "ns" / kind).readlink() for kind in ("pid", "net", "mnt")}
+        self.namespaces = {
+            kind: (Path("/proc") / supervisor / "ns" / kind).readlink() for kind in ("pid", "net", "mnt")
+        }
         self.port = int(testbed.status()["server"].rsplit(":", 1)[1])
 
     def left(self) -> dict[str, list[str]]:
@@ -90,9 +92,11 @@ class Traces:
             "mounts": lines_with("/proc/self/mountinfo", str(self.directory)),
             "unix sockets": lines_with("/proc/net/unix", str(self.directory)) + lines_with("/proc/net/unix", self.name),
             "listening ports": lines_with("/proc/net/tcp", listening),
-            "socket files": [str(path) for path in self.directory.rglob("*") if path.is_socket()],
+            "socket files": [str(path) for path in files_below(self.directory) if path.is_socket()],
             "cgroups": [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{self.name}")],
-            "state": [path.name for path in self.directory.iterdir() if path.name not in {"logs", ".elbowroom-testbed"}],
+            "state": [
+                path.name for path in self.directory.iterdir() if path.name not in {"logs", ".elbowroom-testbed"}
+            ],
         }
         return {kind: items for kind, items in found.items() if items}
 
@@ -101,6 +105,11 @@ class Traces:
             return any((process / "ns" / kind).readlink() == name for kind, name in self.namespaces.items())
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Return all files, also while somebody is deleting them."""
+    return (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
 
 
 def lines_with(file: str, text: str) -> list[str]:
@@ -114,7 +123,13 @@ def busy(testbed: Testbed) -> None:
     socket = "import socket, time; s = socket.socket(socket.AF_UNIX); s.bind('/work/sock'); s.listen(); print('up', flush=True); time.sleep(3600)"
     namespace.start(
         pod("busy", f"setsid sleep 3600 & {IDLE}", container=mount, volumes=[{"name": "work", "emptyDir": {}}]),
-        pod("server", ["python3", "-c", socket], image=PYTHON_IMAGE, container=mount, volumes=[{"name": "work", "emptyDir": {}}]),
+        pod(
+            "server",
+            ["python3", "-c", socket],
+            image=PYTHON_IMAGE,
+            container=mount,
+            volumes=[{"name": "work", "emptyDir": {}}],
+        ),
     )
     until("the server has its socket", lambda: "up" in namespace.kubectl("logs", "server"))
 
@@ -124,7 +139,15 @@ def test_sigkill_leaves_nothing_behind(tmp_path: Path) -> None:
         busy(second)
         traces = Traces(second)
         seen = traces.left()
-        assert {"processes", "members of its namespaces", "unix sockets", "listening ports", "cgroups", "socket files", "state"} <= seen.keys()
+        assert {
+            "processes",
+            "members of its namespaces",
+            "unix sockets",
+            "listening ports",
+            "cgroups",
+            "socket files",
+            "state",
+        } <= seen.keys()
         assert len(traces.processes) > 10
 
         second.process.kill()
@@ -149,7 +172,7 @@ def test_a_clean_stop_leaves_nothing_behind_either(tmp_path: Path) -> None:
 def test_testbeds_run_side_by_side(testbed: Testbed, tmp_path: Path) -> None:
     with Testbed(tmp_path / "bed", nodes=1) as second:
         assert second.status()["server"] != testbed.status()["server"]
-        second.core.create_namespace({"metadata": {"name": "only-in-the-second"}})
+        second.kubectl("create", "namespace", "only-in-the-second")
         assert "only-in-the-second" not in testbed.kubectl("get", "namespaces")
         refused = complete(BINARY, "up", "--dir", second.directory)
         assert refused.returncode == 1
@@ -193,7 +216,11 @@ def test_a_failure_at_the_start_is_told_with_the_last_log_lines(tmp_path: Path) 
 
 def test_a_failure_at_run_time_ends_the_testbed_with_a_sentence(tmp_path: Path) -> None:
     with Testbed(tmp_path / "bed", nodes=0) as second:
-        etcd = next(pid for pid, _ in descendants(second.process.pid) if "etcd --name" in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+        etcd = next(
+            pid
+            for pid, _ in descendants(second.process.pid)
+            if "etcd --name" in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        )
         os.kill(int(etcd), signal.SIGKILL)
         assert second.process.wait(10) == 1
     assert "etcd ended" in second.output

@@ -46,7 +46,7 @@ def test_crash_restarts_and_is_told(namespace: Namespace) -> None:
 
     def restarted() -> Json:
         found = namespace.pod("crasher")
-        status = (found["status"].get("containerStatuses") or [{}])[0]
+        status: Json = (found["status"].get("containerStatuses") or [{}])[0]
         assert status.get("restartCount", 0) >= 1, describe(found)
         return status
 
@@ -58,7 +58,10 @@ def test_crash_restarts_and_is_told(namespace: Namespace) -> None:
 
 def test_exit_code_and_phase_without_restart(namespace: Namespace) -> None:
     namespace.apply(pod("good", "exit 0", restartPolicy="Never"), pod("bad", "exit 7", restartPolicy="Never"))
-    assert namespace.until_phase("good", "Succeeded")["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert (
+        namespace.until_phase("good", "Succeeded")["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+        == 0
+    )
     bad = namespace.until_phase("bad", "Failed")
     assert bad["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
 
@@ -90,7 +93,9 @@ def test_delete_sends_sigterm_and_ends_at_once(namespace: Namespace) -> None:
 
 
 def test_delete_kills_what_ignores_sigterm_after_its_grace(namespace: Namespace) -> None:
-    namespace.start(pod("stubborn", "trap 'echo ignored' TERM; while :; do sleep 0.1; done", terminationGracePeriodSeconds=3))
+    namespace.start(
+        pod("stubborn", "trap 'echo ignored' TERM; while :; do sleep 0.1; done", terminationGracePeriodSeconds=3)
+    )
     started = time.monotonic()
     namespace.kubectl("delete", "pod", "stubborn", "--timeout=30s")
     assert 3 <= time.monotonic() - started < 12
@@ -170,7 +175,8 @@ def test_volumes(namespace: Namespace) -> None:
     assert first == "bluesesamevolumes"
     assert "Read-only" in second
     until(
-        "the second container sees the file", lambda: "from main" in namespace.kubectl("exec", "volumes", "-c", "second", "--", "cat", "/elsewhere/note")
+        "the second container sees the file",
+        lambda: "from main" in namespace.kubectl("exec", "volumes", "-c", "second", "--", "cat", "/elsewhere/note"),
     )
 
 
@@ -189,7 +195,10 @@ SERVER = "exec python3 -m http.server 8080 --directory /srv"
 
 def server(name: str) -> Json:
     description = pod(name, f"mkdir -p /srv; echo I am {name} > /srv/who; {SERVER}", image=PYTHON_IMAGE, node="node-1")
-    description["spec"]["containers"][0]["readinessProbe"] = {"httpGet": {"path": "/who", "port": 8080}, "periodSeconds": 1}
+    description["spec"]["containers"][0]["readinessProbe"] = {
+        "httpGet": {"path": "/who", "port": 8080},
+        "periodSeconds": 1,
+    }
     return description
 
 
@@ -215,7 +224,7 @@ def test_port_forward(namespace: Namespace) -> None:
 
             def page() -> bytes:
                 try:
-                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/who", timeout=5) as answer:  # noqa: S310
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/who", timeout=5) as answer:
                         content: bytes = answer.read()
                         return content
                 except OSError as error:
@@ -228,20 +237,33 @@ def test_port_forward(namespace: Namespace) -> None:
 
 def test_run_attached_and_removed(namespace: Namespace) -> None:
     shown = namespace.kubectl(
-        "run", "one-off", "--rm", "-i", "--restart=Never", "--image=elbowroom.test/shell", "--command", "--", "cat", stdin="typed in\n"
+        "run",
+        "one-off",
+        "--rm",
+        "-i",
+        "--restart=Never",
+        "--image=elbowroom.test/shell",
+        "--command",
+        "--",
+        "cat",
+        stdin="typed in\n",
     )
     assert "typed in" in shown
 
 
 def test_readiness_probes_exec_http_tcp(namespace: Namespace) -> None:
-    ready = {
+    ready: Json = {
         "exec": {"exec": {"command": ["test", "-e", "/srv/ready"]}},
         "http": {"httpGet": {"path": "/ready", "port": 8080}},
         "tcp": {"tcpSocket": {"port": 8080}},
     }
     descriptions = []
     for kind, probe in ready.items():
-        description = pod(kind, f"mkdir -p /srv; while [ ! -e /go ]; do sleep 0.1; done; touch /srv/ready; {SERVER}", image=PYTHON_IMAGE)
+        description = pod(
+            kind,
+            f"mkdir -p /srv; while [ ! -e /go ]; do sleep 0.1; done; touch /srv/ready; {SERVER}",
+            image=PYTHON_IMAGE,
+        )
         description["spec"]["containers"][0]["readinessProbe"] = {**probe, "periodSeconds": 1}
         descriptions.append(description)
     namespace.apply(*descriptions)
@@ -254,16 +276,23 @@ def test_readiness_probes_exec_http_tcp(namespace: Namespace) -> None:
 
 def test_a_failed_liveness_probe_restarts_the_container(namespace: Namespace) -> None:
     description = pod("ailing", f"touch /alive; {IDLE}")
-    description["spec"]["containers"][0]["livenessProbe"] = {"exec": {"command": ["test", "-e", "/alive"]}, "periodSeconds": 1, "failureThreshold": 1}
+    description["spec"]["containers"][0]["livenessProbe"] = {
+        "exec": {"command": ["test", "-e", "/alive"]},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    }
     namespace.start(description)
     namespace.kubectl("exec", "ailing", "--", "rm", "/alive")
-    until("the container is restarted", lambda: namespace.pod("ailing")["status"]["containerStatuses"][0]["restartCount"] == 1)
+    until(
+        "the container is restarted",
+        lambda: namespace.pod("ailing")["status"]["containerStatuses"][0]["restartCount"] == 1,
+    )
 
 
 def test_an_image_may_stand_for_a_folder_with_an_entrypoint(namespace: Namespace) -> None:
     folder = ROOT / ".cache" / "image-of-a-test"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "entrypoint").write_text("#!/bin/sh\nexec greet \"$@\"\n")
+    (folder / "entrypoint").write_text('#!/bin/sh\nexec greet "$@"\n')
     (folder / "greet").write_text("#!/bin/sh\necho greetings to $1\n")
     for program in folder.iterdir():
         program.chmod(0o755)
@@ -277,7 +306,15 @@ def test_an_image_may_stand_for_a_folder_with_an_entrypoint(namespace: Namespace
 
 
 def test_out_of_memory_is_told(namespace: Namespace) -> None:
-    namespace.apply(pod("hungry", ["python3", "-c", "x = bytearray(200 * 1024 * 1024)"], image=PYTHON_IMAGE, memory="64Mi", restartPolicy="Never"))
+    namespace.apply(
+        pod(
+            "hungry",
+            ["python3", "-c", "x = bytearray(200 * 1024 * 1024)"],
+            image=PYTHON_IMAGE,
+            memory="64Mi",
+            restartPolicy="Never",
+        )
+    )
     found = namespace.until_phase("hungry", "Failed")
     ended = found["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")

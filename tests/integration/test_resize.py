@@ -34,7 +34,10 @@ def test_a_deferred_resize_is_granted_when_the_neighbour_leaves(namespace: Names
     gone = time.monotonic()
     after = namespace.until_resized("claimant", FULL, within=10)
     assert time.monotonic() - gone < 2
-    assert after["status"]["containerStatuses"][0]["containerID"] == before["status"]["containerStatuses"][0]["containerID"]
+    assert (
+        after["status"]["containerStatuses"][0]["containerID"]
+        == before["status"]["containerStatuses"][0]["containerID"]
+    )
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
@@ -83,7 +86,9 @@ def test_of_two_deferred_resizes_the_older_wins_at_equal_priority(namespace: Nam
 
 def test_of_two_deferred_resizes_the_higher_priority_wins(namespace: Namespace, extra_node: str) -> None:
     important = f"{namespace.name}-important"
-    namespace.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": important}, "value": 1000})
+    namespace.apply(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": important}, "value": 1000}
+    )
     try:
         namespace.start(
             vm("older", extra_node, cpu="1", memory="1Gi"), vm("important", extra_node, cpu="1", memory="1Gi", priorityClassName=important),
@@ -100,7 +105,11 @@ def test_of_two_deferred_resizes_the_higher_priority_wins(namespace: Namespace, 
 
 
 def test_a_smaller_resize_takes_what_a_larger_one_cannot_use(namespace: Namespace, extra_node: str) -> None:
-    namespace.start(vm("large", extra_node, cpu="1", memory="1Gi"), vm("small", extra_node, cpu="1", memory="1Gi"), vm("neighbour", extra_node))
+    namespace.start(
+        vm("large", extra_node, cpu="1", memory="1Gi"),
+        vm("small", extra_node, cpu="1", memory="1Gi"),
+        vm("neighbour", extra_node),
+    )
     namespace.resize("large", cpu="4", memory="1Gi")
     namespace.until_deferred("large")
     namespace.resize("small", cpu="2", memory="1Gi")
@@ -111,7 +120,9 @@ def test_a_smaller_resize_takes_what_a_larger_one_cannot_use(namespace: Namespac
 
 
 def test_a_terminating_neighbour_counts_until_its_process_has_ended(namespace: Namespace, extra_node: str) -> None:
-    namespace.start(vm("claimant", extra_node), vm("neighbour", extra_node, command=STUBBORN, terminationGracePeriodSeconds=6))
+    namespace.start(
+        vm("claimant", extra_node), vm("neighbour", extra_node, command=STUBBORN, terminationGracePeriodSeconds=6)
+    )
     namespace.resize("claimant", cpu="4", memory="2Gi")
     namespace.until_deferred("claimant")
     namespace.kubectl("delete", "pod", "neighbour", "--wait=false")
@@ -124,7 +135,9 @@ def test_a_terminating_neighbour_counts_until_its_process_has_ended(namespace: N
     namespace.until_resized("claimant", Size(4000, 2 * GIB), within=5)
 
 
-def test_a_restarted_kubelet_keeps_containers_sizes_and_a_deferred_resize(testbed: Testbed, namespace: Namespace, extra_node: str) -> None:
+def test_a_restarted_kubelet_keeps_containers_sizes_and_a_deferred_resize(
+    testbed: Testbed, namespace: Namespace, extra_node: str
+) -> None:
     counting = "i=0; trap 'exit 0' TERM; while :; do i=$((i+1)); echo $i; sleep 0.1; done"
     before, _ = namespace.start(vm("claimant", extra_node, command=counting), vm("neighbour", extra_node))
     namespace.resize("claimant", cpu="4", memory="2Gi")
@@ -144,7 +157,9 @@ def test_a_restarted_kubelet_keeps_containers_sizes_and_a_deferred_resize(testbe
     assert namespace.pod("claimant")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_a_neighbour_deleted_while_the_kubelet_is_down_stays_until_it_is_back(testbed: Testbed, namespace: Namespace, extra_node: str) -> None:
+def test_a_neighbour_deleted_while_the_kubelet_is_down_stays_until_it_is_back(
+    testbed: Testbed, namespace: Namespace, extra_node: str
+) -> None:
     namespace.start(vm("claimant", extra_node), vm("neighbour", extra_node))
     namespace.resize("claimant", cpu="4", memory="2Gi")
     namespace.until_deferred("claimant")
@@ -156,15 +171,20 @@ def test_a_neighbour_deleted_while_the_kubelet_is_down_stays_until_it_is_back(te
     namespace.until_resized("claimant", Size(4000, 2 * GIB), within=10)
 
 
-def test_a_killed_node_keeps_its_pods_names_until_it_is_back(testbed: Testbed, namespace: Namespace, extra_node: str) -> None:
-    namespace.start(vm("claimant", extra_node), vm("neighbour", extra_node), pod("restarter", IDLE, node=extra_node, cpu="0", memory="0"))
+def test_a_killed_node_keeps_its_pods_names_until_it_is_back(
+    testbed: Testbed, namespace: Namespace, extra_node: str
+) -> None:
+    namespace.start(
+        vm("claimant", extra_node),
+        vm("neighbour", extra_node),
+        pod("restarter", IDLE, node=extra_node, cpu="0", memory="0"),
+    )
     namespace.resize("claimant", cpu="4", memory="2Gi")
     namespace.until_deferred("claimant")
     testbed.cli("node", "kill", extra_node)
 
     def ready() -> str:
-        node = testbed.api.sanitize_for_serialization(testbed.core.read_node(extra_node))
-        return str(condition(node, "Ready").get("status"))
+        return str(condition(testbed.node(extra_node), "Ready").get("status"))
 
     until("the cluster notices that the node is silent", lambda: ready() == "Unknown", within=40)
     frozen = namespace.pod("claimant")
@@ -174,7 +194,10 @@ def test_a_killed_node_keeps_its_pods_names_until_it_is_back(testbed: Testbed, n
 
     testbed.cli("node", "start", extra_node)
     # The processes died with the node. What may be restarted is; a VM pod (restartPolicy Never) has failed.
-    assert namespace.until_phase("claimant", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    assert (
+        namespace.until_phase("claimant", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+        == 137
+    )
     restarted = namespace.until_ready("restarter")
     assert restarted["status"]["containerStatuses"][0]["restartCount"] == 1, describe(restarted)
 
@@ -198,12 +221,14 @@ def test_an_unplugged_nodes_containers_run_on(testbed: Testbed, namespace: Names
     testbed.cli("node", "unplug", extra_node)
 
     def ready() -> str:
-        node = testbed.api.sanitize_for_serialization(testbed.core.read_node(extra_node))
-        return str(condition(node, "Ready").get("status"))
+        return str(condition(testbed.node(extra_node), "Ready").get("status"))
 
     until("the cluster loses sight of the node", lambda: ready() == "Unknown", within=40)
     testbed.cli("node", "plug", extra_node)
     until("the node is back", lambda: ready() == "True", within=40)
     after = namespace.until_ready("islander")
-    assert after["status"]["containerStatuses"][0]["containerID"] == started["status"]["containerStatuses"][0]["containerID"]
+    assert (
+        after["status"]["containerStatuses"][0]["containerID"]
+        == started["status"]["containerStatuses"][0]["containerID"]
+    )
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0

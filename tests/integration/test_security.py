@@ -53,7 +53,12 @@ def rbac(name: str, namespace: str) -> list[Json]:
 
 
 def test_a_deployment_may_do_what_its_role_allows_and_nothing_else(namespace: Namespace) -> None:
-    template = pod("unused", ["python3", "-c", IN_CLUSTER + "import time\nwhile True: time.sleep(1)"], image=PYTHON_IMAGE, serviceAccountName="reader")
+    template = pod(
+        "unused",
+        ["python3", "-c", IN_CLUSTER + "import time\nwhile True: time.sleep(1)"],
+        image=PYTHON_IMAGE,
+        serviceAccountName="reader",
+    )
     deployment = {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "reader"},
         "spec": {
@@ -64,7 +69,11 @@ def test_a_deployment_may_do_what_its_role_allows_and_nothing_else(namespace: Na
     namespace.apply(*rbac("reader", namespace.name), deployment)
     namespace.kubectl("rollout", "status", "deployment/reader", "--timeout=60s", within=70)
     until(
-        "both processes have asked", lambda: namespace.kubectl("logs", "-l", "app=reader", "--prefix=false").split() == ["configmaps", "200", "secrets", "403"] * 2
+        "both processes have asked",
+        lambda: (
+            namespace.kubectl("logs", "-l", "app=reader", "--prefix=false").split()
+            == ["configmaps", "200", "secrets", "403"] * 2
+        ),
     )
 
 
@@ -74,7 +83,9 @@ def url(testbed: Testbed) -> str:
 
 def trusting(testbed: Testbed) -> ssl.SSLContext:
     """Trust the testbed's authority, and show no certificate."""
-    encoded = testbed.kubectl("config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}")
+    encoded = testbed.kubectl(
+        "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"
+    )
     return ssl.create_default_context(cadata=base64.b64decode(encoded).decode())
 
 
@@ -97,14 +108,16 @@ def test_a_node_may_not_speak_for_another(namespace: Namespace, testbed: Testbed
         )  # fmt: skip
         return asked.stdout.strip()
 
-    namespace.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"word": "sesame"}})
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"word": "sesame"}}
+    )
     namespace.start(
         pod("user", IDLE, node="node-1", volumes=[{"name": "key", "secret": {"secretName": "key"}}],
             container={"volumeMounts": [{"name": "key", "mountPath": "/key"}]})
     )  # fmt: skip
     get = ("get", "secret/key", "-n", namespace.name)
     assert may(*get, node="node-1") == "yes"
-    assert may(*get, node="node-2") == "no"
+    assert may(*get, node="node-2").startswith("no")
 
 
 def test_the_kubelet_asks_who_is_there(namespace: Namespace, testbed: Testbed) -> None:

@@ -65,18 +65,36 @@ def test_a_webhook_in_a_pod_refuses_a_pod_with_its_own_message(namespace: Namesp
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "webhook"},
         "spec": {"selector": {"app": "webhook"}, "ports": [{"port": 443, "targetPort": 8443}]},
     }  # fmt: skip
-    server = pod("webhook", ["python3", "-c", SERVER], image=PYTHON_IMAGE, volumes=[{"name": "certificate", "secret": {"secretName": "certificate"}}])
+    server = pod(
+        "webhook",
+        ["python3", "-c", SERVER],
+        image=PYTHON_IMAGE,
+        volumes=[{"name": "certificate", "secret": {"secretName": "certificate"}}],
+    )
     server["metadata"]["labels"] = {"app": "webhook"}
     server["spec"]["containers"][0] |= {
         "volumeMounts": [{"name": "certificate", "mountPath": "/certificate"}], "readinessProbe": {"tcpSocket": {"port": 8443}, "periodSeconds": 1},
     }  # fmt: skip
     namespace.apply(secret, service, server)
     namespace.until_ready("webhook")
-    namespace.kubectl("wait", "endpointslice", "-l", "kubernetes.io/service-name=webhook", "--for=jsonpath={.endpoints[0].conditions.ready}=true", "--timeout=20s")
+    namespace.kubectl(
+        "wait",
+        "endpointslice",
+        "-l",
+        "kubernetes.io/service-name=webhook",
+        "--for=jsonpath={.endpoints[0].conditions.ready}=true",
+        "--timeout=20s",
+    )
     namespace.apply(configuration(namespace.name, certificate.certificate))
     try:
         refused = complete(
-            KUBECTL, "-n", namespace.name, "run", "forbidden-fruit", "--image=any", env={"KUBECONFIG": str(namespace.testbed.kubeconfig)}
+            KUBECTL,
+            "-n",
+            namespace.name,
+            "run",
+            "forbidden-fruit",
+            "--image=any",
+            env={"KUBECONFIG": str(namespace.testbed.kubeconfig)},
         )
         assert refused.returncode == 1
         assert "no room for forbidden-fruit, says the pod" in refused.stderr

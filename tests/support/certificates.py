@@ -37,5 +37,7 @@ def self_signed(host: str) -> Certificate:
     )
     return Certificate(
         certificate.public_bytes(serialization.Encoding.PEM).decode(),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode(),
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
     )

@@ -33,7 +33,15 @@ class Size:
         return cls(millicores(resources["cpu"]), quantity_bytes(resources["memory"]))
 
 
-def pod(name: str, command: str | list[str], *, cpu: str = "100m", memory: str = "64Mi", node: str | None = None, **spec: Any) -> Json:  # noqa: ANN401
+def pod(
+    name: str,
+    command: str | list[str],
+    *,
+    cpu: str = "100m",
+    memory: str = "64Mi",
+    node: str | None = None,
+    **spec: Any,
+) -> Json:
     """Describe a pod with one container, sized the same in requests and limits."""
     args = ["sh", "-c", command] if isinstance(command, str) else command
     container = {
@@ -69,7 +77,7 @@ class Namespace:
     def pod(self, name: str) -> Json:
         """Return a pod, or an empty object when it is gone."""
         try:
-            found: Json = self.testbed.api.sanitize_for_serialization(self.core.read_namespaced_pod(name, self.name))
+            found = self.testbed.plain(self.core.read_namespaced_pod(name, self.name))
         except ApiException as error:
             if error.status != NOT_FOUND:
                 raise
@@ -108,7 +116,9 @@ class Namespace:
     def resize(self, name: str, *, cpu: str, memory: str) -> None:
         """Ask for an in-place resize of a pod's container."""
         sizes = {kind: {"cpu": cpu, "memory": memory} for kind in ("requests", "limits")}
-        self.core.patch_namespaced_pod_resize(name, self.name, {"spec": {"containers": [{"name": "main", "resources": sizes}]}})
+        self.core.patch_namespaced_pod_resize(
+            name, self.name, {"spec": {"containers": [{"name": "main", "resources": sizes}]}}
+        )
 
     def until_resized(self, name: str, size: Size, *, within: float = 30) -> Json:
         """Wait until the kubelet says that spec, allocated and actual sizes are all the same."""
@@ -155,6 +165,12 @@ def describe(found: Json) -> str:
     if not found:
         return "it does not exist"
     status = found.get("status", {})
-    told = [f"{item['type']}={item['status']} {item.get('reason', '')} {item.get('message', '')}".strip() for item in status.get("conditions", [])]
-    containers = [{key: item.get(key) for key in ("state", "allocatedResources", "resources")} for item in status.get("containerStatuses", [])]
+    told = [
+        f"{item['type']}={item['status']} {item.get('reason', '')} {item.get('message', '')}".strip()
+        for item in status.get("conditions", [])
+    ]
+    containers = [
+        {key: item.get(key) for key in ("state", "allocatedResources", "resources")}
+        for item in status.get("containerStatuses", [])
+    ]
     return f"phase {status.get('phase')}, conditions {told}, containers {containers}"

@@ -25,7 +25,9 @@ PYTHON_IMAGE = "elbowroom.test/python"
 def run(*command: str | Path, within: float = 60, stdin: str | None = None, env: dict[str, str] | None = None) -> str:
     """Run a program to its end and return what it printed; fail with its complaint."""
     done = complete(*command, within=within, stdin=stdin, env=env)
-    assert done.returncode == 0, f"{' '.join(map(str, command))} failed with {done.returncode}: {done.stderr}{done.stdout}"
+    assert done.returncode == 0, (
+        f"{' '.join(map(str, command))} failed with {done.returncode}: {done.stderr}{done.stdout}"
+    )
     return done.stdout
 
 
@@ -62,7 +64,7 @@ class Testbed:
         assert self._ready.wait(90), f"the testbed did not answer within 90 s: {self.output}"
         assert self.process.poll() is None, f"the testbed did not start: {self.output}"
         self.kubeconfig = self.directory / "kubeconfig"
-        self.api = config.new_client_from_config(str(self.kubeconfig))
+        self.api: client.ApiClient = config.new_client_from_config(str(self.kubeconfig))  # type: ignore[no-untyped-call]
         self.core = client.CoreV1Api(self.api)
         return self
 
@@ -73,7 +75,9 @@ class Testbed:
                 self._ready.set()
         self._ready.set()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """End the cluster."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -96,3 +100,12 @@ class Testbed:
     def kubectl(self, *arguments: str, within: float = 60, stdin: str | None = None) -> str:
         """Run kubectl as the administrator."""
         return run(KUBECTL, *arguments, within=within, stdin=stdin, env={"KUBECONFIG": str(self.kubeconfig)})
+
+    def plain(self, thing: object) -> dict[str, Any]:
+        """Turn one of the client's objects into what the API server sent."""
+        found: dict[str, Any] = self.api.sanitize_for_serialization(thing)  # type: ignore[no-untyped-call]
+        return found
+
+    def node(self, name: str) -> dict[str, Any]:
+        """Return a node."""
+        return self.plain(self.core.read_node(name))

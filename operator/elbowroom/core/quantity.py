@@ -1,8 +1,8 @@
 """Kubernetes quantities as whole numbers: CPU in thousandths of a core, memory in bytes.
 
-Kubernetes writes the same size in many ways (`4`, `4000m`, `4e0`; `8Gi`, `8589934592`), so sizes are compared as numbers
-only. The grammar is that of Go's `resource.Quantity`, with its limits; a test runs the same cases through both. Where a
-size is not a whole number of units it is rounded up, as Kubernetes does: half a byte takes a byte.
+Kubernetes writes the same size in many ways (`4`, `4000m`, `4e0`; `8Gi`, `8589934592`), so sizes are compared as
+numbers only. The grammar is that of Go's `resource.Quantity`, with its limits; a test runs the same cases through both.
+Where a size is not a whole number of units it is rounded up, as Kubernetes does: half a byte takes a byte.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 _GRAMMAR: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<digits>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?"
 )
-_SUFFIXES: Final = {
+_SUFFIXES: Final[dict[str, int | Fraction]] = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 10**3),
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,

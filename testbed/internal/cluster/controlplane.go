@@ -126,6 +126,8 @@ func (s *Supervisor) controllerManagerArguments() []string {
 		"--use-service-account-credentials", "--service-account-private-key-file="+c.tokenKey, "--root-ca-file="+c.cluster.CertFile(),
 		"--cluster-signing-cert-file="+c.cluster.CertFile(), "--cluster-signing-key-file="+c.cluster.KeyFile(),
 		"--cluster-cidr="+network.PodCIDR, "--service-cluster-ip-range="+network.ServiceCIDR, "--allocate-node-cidrs=false",
+		// At the default rate it takes 5 s until every controller has its client, and with it the first service account.
+		"--kube-api-qps=500", "--kube-api-burst=500",
 		"--node-monitor-period=1s", "--node-monitor-grace-period="+s.boot.NodeGrace.String(),
 	)
 }
