@@ -121,15 +121,11 @@ func changeRoot(merged string) error {
 	if err := os.Chdir(merged); err != nil {
 		return fmt.Errorf("enter the container's root: %w", err)
 	}
-	err := unix.PivotRoot(".", ".")
-	if err == nil {
-		err = unix.Unmount(".", unix.MNT_DETACH)
-	} else if err == unix.EINVAL {
-		// Inside a chroot the old root is no mount point, so it cannot be pivoted away: change the root only.
-		err = unix.Chroot(".")
-	}
-	if err != nil {
+	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the machine's root: %w", err)
 	}
 	return os.Chdir("/")
 }
