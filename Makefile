@@ -43,8 +43,8 @@ lint: .venv/.complete ## check style, types and layers
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --cache-dir .cache/import-linter | tail -n 4
 	@.venv/bin/shellcheck .ci/run $$(grep -lE '^#!.*bash' scripts/*)
-	@export PATH="$$(scripts/setup-go):$$PATH" CGO_ENABLED=0 && cd testbed && \
-	  unformatted=$$(gofmt -l .) && { [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }; } && go vet ./...
+	@scripts/check-gofmt
+	@cd testbed && PATH="$$(../scripts/setup-go):$$PATH" CGO_ENABLED=0 go vet ./...
 
 .PHONY: format
 format: .venv/.complete ## put the code into shape

@@ -10,63 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.namespace import IDLE, Namespace, pod
+from support.processes import alive, descendants, mentioning, processes
 from support.testbed import BINARY, KUBECTL, PYTHON_IMAGE, Testbed, complete
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 WITHIN = 5.0
-
-
-def processes() -> Iterator[Path]:
-    return (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
-
-
-def descendants(pid: int) -> set[tuple[str, str]]:
-    """Return every process below this one, containers included, as (pid, start time): a pid alone may be used again."""
-    found: set[tuple[str, str]] = set()
-    waiting = [str(pid)]
-    while waiting:
-        current = waiting.pop()
-        started = start_time(current)
-        if started is None:
-            continue
-        found.add((current, started))
-        for task in Path(f"/proc/{current}/task").iterdir():
-            waiting += (task / "children").read_text().split()
-    return found
-
-
-def start_time(pid: str) -> str | None:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
-def alive(known: Iterable[tuple[str, str]]) -> list[str]:
-    return [pid for pid, started in known if start_time(pid) == started and not is_zombie(pid)]
-
-
-def is_zombie(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def mentioning(directory: Path) -> list[str]:
-    """Return the command lines of processes that name the folder."""
-    found = []
-    for process in processes():
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if str(directory) in line and process.name != str(os.getpid()):
-            found.append(line)
-    return found
 
 
 class Traces:
@@ -87,7 +38,7 @@ class Traces:
         """Return what is still there, by kind."""
         listening = f":{self.port:04X} 00000000:0000 0A"
         found = {
-            "processes": alive(self.processes) + mentioning(self.directory),
+            "processes": alive(self.processes) + mentioning(str(self.directory)),
             "members of its namespaces": [entry.name for entry in processes() if self._inside(entry)],
             "mounts": lines_with("/proc/self/mountinfo", str(self.directory)),
             "unix sockets": lines_with("/proc/net/unix", str(self.directory)) + lines_with("/proc/net/unix", self.name),

@@ -8,6 +8,7 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 from support.namespace import IDLE, describe, pod
+from support.processes import mentioning
 from support.testbed import KUBECTL, PYTHON_IMAGE, ROOT, complete
 from support.waiting import until
 
@@ -105,8 +106,8 @@ def test_a_killed_containers_children_die_with_it(namespace: Namespace) -> None:
     marker = f"987654{time.time_ns()}"
     namespace.start(pod("parent", f"setsid sleep {marker} & {IDLE}"))
 
-    def children() -> str:
-        return complete("pgrep", "-f", f"^sleep {marker}").stdout.strip()
+    def children() -> list[str]:
+        return [line for line in mentioning(marker) if line.startswith("sleep ")]
 
     until("the child runs", children)
     namespace.kubectl("delete", "pod", "parent", "--timeout=20s")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -54,6 +55,8 @@ func newUp(s *settings) *cobra.Command {
 	flags.StringArrayVar(&f.arguments, "arg", nil, "COMPONENT=ARGUMENT: an extra argument, such as kube-scheduler=--v=4 (repeatable)")
 	flags.DurationVar(&f.NodeGrace, "node-grace", 20*time.Second, "how long a node that is silent counts as alive")
 	flags.IntVar(&f.port, "port", 0, "port on 127.0.0.1 for kubectl; 0 takes a free one")
+	flags.BoolVar(&f.Detached, "detached", false, "set by --detach for the process in the background")
+	_ = flags.MarkHidden("detached") // the flag exists
 	flags.BoolVarP(&f.detach, "detach", "d", false, "return when the cluster is ready and let it run in the background")
 	return command
 }
@@ -131,12 +134,7 @@ func (f *upFlags) listenDoor() (*os.File, error) {
 
 // detach starts the same command again in the background and follows it until it is ready or has failed.
 func detach(ctx context.Context, dir string) error {
-	var arguments []string
-	for _, argument := range os.Args[1:] {
-		if argument != "-d" && argument != "--detach" && argument != "--detach=true" {
-			arguments = append(arguments, argument)
-		}
-	}
+	arguments := append(slices.Clone(os.Args[1:]), "--detach=false", "--detached")
 	output, writer, err := os.Pipe()
 	if err != nil {
 		return err
@@ -170,7 +168,8 @@ func follow(ctx context.Context, dir string, command *exec.Cmd, lines <-chan str
 			}
 			fmt.Println(line)
 		case <-ticker.C:
-			if status, err := cluster.Send(ctx, dir, cluster.Order{Verb: cluster.VerbStatus}); err == nil && status.Ready {
+			status, err := cluster.Send(ctx, dir, cluster.Order{Verb: cluster.VerbStatus})
+			if err == nil && status.Ready && status.PID == command.Process.Pid {
 				return drain(lines, time.Second)
 			}
 		case <-ctx.Done():

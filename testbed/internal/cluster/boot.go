@@ -29,6 +29,7 @@ type Boot struct {
 	NodeGrace time.Duration       // how long a silent node is still taken for alive
 	DoorPort  int
 	ParentPID int
+	Detached  bool // nobody listens to what it says after the start
 	Started   time.Time
 }
 

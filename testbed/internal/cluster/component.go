@@ -56,7 +56,7 @@ func (c *component) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		err := c.ready(ctx)
+		err := attempt(ctx, c.ready)
 		if err == nil {
 			return nil
 		}

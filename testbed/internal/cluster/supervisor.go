@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -19,6 +22,7 @@ import (
 	"elbowroom.dev/testbed/internal/network"
 	"elbowroom.dev/testbed/internal/parent"
 	"elbowroom.dev/testbed/internal/procrun"
+	"elbowroom.dev/testbed/internal/services"
 )
 
 // Supervisor is the first process of a testbed's namespaces; all others are its children.
@@ -62,6 +66,9 @@ func Run() error {
 				return err
 			}
 			s.greet()
+			if err := s.detach(); err != nil {
+				return err
+			}
 			started = nil
 		case err := <-s.failures:
 			return err
@@ -122,7 +129,6 @@ func (s *Supervisor) newClient() (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout = 10 * time.Second
 	config.QPS, config.Burst = 100, 100
 	return kubernetes.NewForConfig(config)
 }
@@ -153,8 +159,9 @@ func (s *Supervisor) start(ctx context.Context) error {
 		}
 	}
 	tasks := map[string]func(context.Context) error{
-		controllerManager: s.components[controllerManager].start,
-		scheduler:         s.components[scheduler].start,
+		controllerManager:    s.components[controllerManager].start,
+		scheduler:            s.components[scheduler].start,
+		"services and names": s.startServices,
 		"service accounts": func(ctx context.Context) error {
 			return poll(ctx, startLimit, func(ctx context.Context) error {
 				_, err := s.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
@@ -171,6 +178,24 @@ func (s *Supervisor) start(ctx context.Context) error {
 		tasks[name] = func(ctx context.Context) error { return s.switchOn(ctx, n) }
 	}
 	return s.startTogether(ctx, tasks)
+}
+
+// startServices begins to serve cluster addresses and names, and puts the name server where clients look for it.
+func (s *Supervisor) startServices(ctx context.Context) error {
+	service := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: metav1.NamespaceSystem},
+		Spec: v1.ServiceSpec{ClusterIP: network.DNS, Ports: []v1.ServicePort{
+			{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}, {Name: "dns-tcp", Port: 53, Protocol: v1.ProtocolTCP},
+		}},
+	}
+	if err := poll(ctx, startLimit, func(ctx context.Context) error {
+		_, err := s.client.CoreV1().Services(service.Namespace).Create(ctx, service, metav1.CreateOptions{})
+		return err // the namespace is made a moment after the API server is ready
+	}); err != nil {
+		return fmt.Errorf("services and names: %w", err)
+	}
+	// Its life is the supervisor's, not that of the start.
+	return services.Run(context.WithoutCancel(ctx), s.client, s.fabric)
 }
 
 func (s *Supervisor) startTogether(ctx context.Context, tasks map[string]func(context.Context) error) error {
@@ -205,7 +230,7 @@ func poll(ctx context.Context, limit time.Duration, ask func(context.Context) er
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		err := ask(ctx)
+		err := attempt(ctx, ask)
 		if err == nil {
 			return nil
 		}
@@ -217,11 +242,32 @@ func poll(ctx context.Context, limit time.Duration, ask func(context.Context) er
 	}
 }
 
+// attempt gives a single question a limit, so that one that hangs is asked again.
+func attempt(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return ask(ctx)
+}
+
 func say(format string, values ...any) { fmt.Printf(format+"\n", values...) }
 
 func (s *Supervisor) greet() {
 	say("Ready after %.1f s: %d nodes with %s CPUs and %s each.", time.Since(s.boot.Started).Seconds(), s.boot.Nodes, s.boot.CPU, s.boot.Memory)
 	say("%s", Usage(s.boot.Dir))
+}
+
+// detach sends what the testbed says from now on to a log: whoever started it has gone, and with it the other end of its
+// output. A write there would end the testbed.
+func (s *Supervisor) detach() error {
+	if !s.boot.Detached {
+		return nil
+	}
+	log, err := os.OpenFile(logFile("testbed"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	return errors.Join(unix.Dup3(int(log.Fd()), 1, 0), unix.Dup3(int(log.Fd()), 2, 0))
 }
 
 // Usage tells what to do with a testbed.

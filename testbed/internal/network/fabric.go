@@ -45,6 +45,22 @@ func NewFabric() (*Fabric, error) {
 	return &Fabric{bridge: bridge}, forwardPackets()
 }
 
+// AddAddress gives the control plane another address, such as a service's. Nodes and pods reach it through their gateway.
+func (f *Fabric) AddAddress(ip string) error {
+	loopback, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr(ip + "/32")
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrReplace(loopback, address); err != nil {
+		return fmt.Errorf("take the address %s: %w", ip, err)
+	}
+	return nil
+}
+
 // Node is one node's network.
 type Node struct {
 	*Namespace
