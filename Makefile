@@ -33,7 +33,7 @@ demo-down: ## stop the demo's cluster
 
 .PHONY: test
 test: bin/testbed qemu ## run all tests
-	@cd testbed && PATH="$$(../scripts/setup-go):$$PATH" CGO_ENABLED=0 go test ./...
+	@cd testbed && ../scripts/go test ./...
 	@$(python) -m pytest $(ARGS)
 
 .PHONY: lint
@@ -44,7 +44,7 @@ lint: .venv/.complete ## check style, types and layers
 	@.venv/bin/lint-imports --cache-dir .cache/import-linter | tail -n 4
 	@.venv/bin/shellcheck .ci/run $$(grep -lE '^#!.*bash' scripts/*)
 	@scripts/check-gofmt
-	@cd testbed && PATH="$$(../scripts/setup-go):$$PATH" CGO_ENABLED=0 go vet ./...
+	@cd testbed && ../scripts/go vet ./...
 
 .PHONY: format
 format: .venv/.complete ## put the code into shape
