@@ -33,7 +33,7 @@ demo-down: ## stop the demo's cluster
 
 .PHONY: test
 test: bin/testbed qemu ## run all tests
-	@cd testbed && ../scripts/go test ./...
+	@cd testbed && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)
 	@$(python) -m pytest $(ARGS)
 
 .PHONY: lint
