@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	componentcli "k8s.io/component-base/cli"
@@ -18,6 +19,7 @@ import (
 
 	"elbowroom.dev/testbed/internal/cli"
 	"elbowroom.dev/testbed/internal/footprint"
+	"elbowroom.dev/testbed/internal/parent"
 )
 
 // faces are the programs that keep their own command lines.
@@ -27,6 +29,14 @@ var faces = map[string]func() int{
 	"kube-apiserver":          func() int { return componentcli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return componentcli.Run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() int { return componentcli.Run(scheduler.NewSchedulerCommand()) },
+}
+
+func init() {
+	// The supervisor throws threads away that have been in other namespaces. The first thread cannot be thrown away: it stays
+	// with the main goroutine, and out of their hands.
+	if len(os.Args) > 1 && os.Args[1] == parent.SuperviseCommand {
+		runtime.LockOSThread()
+	}
 }
 
 func main() { os.Exit(run()) }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.namespace import IDLE, Namespace, pod
-from support.processes import alive, descendants, mentioning, processes
+from support.processes import alive, command_line, descendants, mentioning, processes
 from support.testbed import BINARY, KUBECTL, PYTHON_IMAGE, Testbed, complete
 from support.waiting import until
 
@@ -27,8 +27,8 @@ class Traces:
         self.directory = testbed.directory
         # The name under which the testbed keeps its control socket and its cgroups, by the rule in docs/testbed.md.
         self.name = "elbowroom-testbed-" + hashlib.sha256(str(testbed.directory).encode()).hexdigest()[:12]
-        supervisor = Path(f"/proc/{testbed.process.pid}/task/{testbed.process.pid}/children").read_text().split()[-1]
         self.processes = descendants(testbed.process.pid)
+        supervisor = next(pid for pid, _ in self.processes if " supervise" in command_line(pid))
         self.namespaces = {
             kind: (Path("/proc") / supervisor / "ns" / kind).readlink() for kind in ("pid", "net", "mnt")
         }
@@ -167,11 +167,7 @@ def test_a_failure_at_the_start_is_told_with_the_last_log_lines(tmp_path: Path) 
 
 def test_a_failure_at_run_time_ends_the_testbed_with_a_sentence(tmp_path: Path) -> None:
     with Testbed(tmp_path / "bed", nodes=0) as second:
-        etcd = next(
-            pid
-            for pid, _ in descendants(second.process.pid)
-            if "etcd --name" in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-        )
+        etcd = next(pid for pid, _ in descendants(second.process.pid) if "etcd --name" in command_line(pid))
         os.kill(int(etcd), signal.SIGKILL)
         assert second.process.wait(10) == 1
     assert "etcd ended" in second.output

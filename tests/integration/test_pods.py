@@ -67,6 +67,26 @@ def test_exit_code_and_phase_without_restart(namespace: Namespace) -> None:
     assert bad["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
 
 
+def test_commands_that_end_at_once_succeed(namespace: Namespace) -> None:
+    names = [f"quick-{number}" for number in range(12)]
+    namespace.apply(*(pod(name, ["true"], restartPolicy="Never") for name in names))
+    for name in names:
+        ended = namespace.until_phase(name, "Succeeded")["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
+
+
+def test_many_pods_start_at_once_and_none_is_killed(namespace: Namespace) -> None:
+    names = [f"crowd-{number}" for number in range(12)]
+    started = namespace.start(*(pod(name, IDLE, node="node-3") for name in names))
+    for before in started:
+        after = namespace.pod(before["metadata"]["name"])
+        assert (
+            after["status"]["containerStatuses"][0]["containerID"]
+            == before["status"]["containerStatuses"][0]["containerID"]
+        )
+        assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
 def test_a_command_that_does_not_exist_is_named(namespace: Namespace) -> None:
     namespace.apply(pod("lost", ["no-such-program"], restartPolicy="Never"))
     found = namespace.until_phase("lost", "Failed")

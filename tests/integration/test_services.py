@@ -83,3 +83,20 @@ def test_a_headless_service_names_its_pods(namespace: Namespace) -> None:
 def test_the_api_server_has_its_usual_name(namespace: Namespace) -> None:
     namespace.start(pod("client", IDLE, image=PYTHON_IMAGE))
     assert python(namespace, RESOLVE, "kubernetes.default.svc") == "10.96.0.1"
+
+
+def test_a_name_that_leads_out_of_the_cluster_does_no_harm(namespace: Namespace) -> None:
+    outside = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "outside"},
+        "spec": {"type": "ExternalName", "externalName": "example.com"},
+    }
+    namespace.apply(outside)
+    namespace.start(pod("client", IDLE, image=PYTHON_IMAGE))
+    tried = "import socket, sys\ntry: print(socket.getaddrinfo(sys.argv[1], 80))\nexcept OSError as error: print(error)"
+    assert "not known" in python(namespace, tried, "no-such-service") or "No address" in python(
+        namespace, tried, "no-such-service"
+    )
+    assert "10." not in python(namespace, tried, "outside")
+    assert python(namespace, RESOLVE, "kubernetes.default.svc") == "10.96.0.1", "the name server still answers"

@@ -51,14 +51,15 @@ def is_zombie(pid: str) -> bool:
         return False
 
 
+def command_line(pid: str) -> str:
+    """Return a process's command line, empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def mentioning(text: str) -> list[str]:
     """Return the command lines of other processes that name something."""
-    found = []
-    for process in processes():
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if text in line and process.name != str(os.getpid()):
-            found.append(line)
-    return found
+    lines = {process.name: command_line(process.name) for process in processes()}
+    return [line for pid, line in lines.items() if text in line and pid != str(os.getpid())]

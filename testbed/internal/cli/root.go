@@ -87,13 +87,10 @@ func newDown(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Stop the testbed and remove its state; the logs stay", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			status, err := cluster.Send(command.Context(), s.dir, cluster.Order{Verb: cluster.VerbStatus})
-			if err == nil {
-				_, err = cluster.Send(command.Context(), s.dir, cluster.Order{Verb: cluster.VerbDown})
-			}
+			status, err := cluster.Send(command.Context(), s.dir, cluster.Order{Verb: cluster.VerbDown})
 			if errors.Is(err, cluster.ErrNotRunning) {
 				fmt.Println("No testbed is running in", s.dir)
-				return cluster.CleanDir(s.dir)
+				return cluster.CleanDir(command.Context(), s.dir)
 			}
 			if err != nil {
 				return err
@@ -102,7 +99,7 @@ func newDown(s *settings) *cobra.Command {
 				return err
 			}
 			fmt.Println("Stopped the testbed in", s.dir)
-			return cluster.CleanDir(s.dir)
+			return cluster.CleanDir(command.Context(), s.dir)
 		},
 	}
 }

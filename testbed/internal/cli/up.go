@@ -44,7 +44,7 @@ func newUp(s *settings) *cobra.Command {
 			if f.detach {
 				return detach(command.Context(), s.dir)
 			}
-			return f.up()
+			return f.up(command.Context())
 		},
 	}
 	flags := command.Flags()
@@ -61,7 +61,7 @@ func newUp(s *settings) *cobra.Command {
 	return command
 }
 
-func (f *upFlags) up() error {
+func (f *upFlags) up(ctx context.Context) error {
 	if err := f.parse(); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (f *upFlags) up() error {
 	if err != nil {
 		return err
 	}
-	lock, err := cluster.TakeDir(f.Dir)
+	lock, err := cluster.TakeDir(ctx, f.Dir)
 	if err != nil {
 		return err
 	}
@@ -83,6 +83,9 @@ func (f *upFlags) up() error {
 	boot, err := json.Marshal(f.Boot)
 	if err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
 	}
 	remains := parent.Remains{Cgroups: procrun.CgroupPaths(cluster.CgroupName(f.Dir)), State: cluster.State(f.Dir)}
 	return parent.Become(string(boot), remains, parent.Files{Door: door, Control: control, Lock: lock})

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -82,7 +83,7 @@ func State(dir string) []string {
 }
 
 // TakeDir makes the folder a testbed's, empty, and its own as long as the returned lock is open.
-func TakeDir(dir string) (lock *os.File, err error) {
+func TakeDir(ctx context.Context, dir string) (lock *os.File, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("--dir: %w", err)
@@ -97,7 +98,7 @@ func TakeDir(dir string) (lock *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
-	if err := awaitLock(lock); err != nil {
+	if err := awaitLock(ctx, lock); err != nil {
 		return nil, fmt.Errorf("--dir: %s: %w", dir, err)
 	}
 	for _, path := range append(State(dir), filepath.Join(dir, "logs")) {
@@ -108,12 +109,15 @@ func TakeDir(dir string) (lock *os.File, err error) {
 	return lock, os.MkdirAll(filepath.Join(dir, "logs"), 0o755)
 }
 
-// awaitLock waits for the janitor of a testbed that has just ended; it never takes longer than its limit of 4 s.
-func awaitLock(lock *os.File) error {
-	for end := time.Now().Add(6 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+// awaitLock waits for the janitor of a testbed that has just ended; it takes 7 s at the most.
+func awaitLock(ctx context.Context, lock *os.File) error {
+	for end := time.Now().Add(9 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
+		}
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
 		}
 		if time.Now().After(end) {
 			return errors.New("the folder is still in use by a testbed")
@@ -122,7 +126,7 @@ func awaitLock(lock *os.File) error {
 }
 
 // CleanDir waits until an ended testbed's folder is clear of its state. A folder that is not a testbed's is left alone.
-func CleanDir(dir string) error {
+func CleanDir(ctx context.Context, dir string) error {
 	lock, err := os.Open(filepath.Join(dir, marker))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -131,7 +135,7 @@ func CleanDir(dir string) error {
 		return err
 	}
 	defer lock.Close()
-	if err := awaitLock(lock); err != nil {
+	if err := awaitLock(ctx, lock); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	for _, path := range State(dir) {

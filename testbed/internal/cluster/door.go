@@ -11,13 +11,7 @@ import (
 // openDoor carries connections from the machine's 127.0.0.1 to the API server in the testbed's network. They stay
 // encrypted from end to end.
 func openDoor(door net.Listener) {
-	for {
-		outside, err := door.Accept()
-		if err != nil {
-			return // the listener is closed with the process only
-		}
-		go carry(outside.(*net.TCPConn))
-	}
+	services.AcceptAll(door, carry)
 }
 
 func carry(outside *net.TCPConn) {

@@ -56,7 +56,8 @@ func machineMounts() ([]string, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(points, func(point string) bool {
-		for _, system := range []string{"/proc", "/sys", "/dev", "/run"} {
+		// Temporary files are each container's own.
+		for _, system := range []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"} {
 			if point == "/" || point == system || strings.HasPrefix(point, system+"/") {
 				return true
 			}

@@ -27,6 +27,7 @@ const shutdownGrace = 10 * time.Second
 
 // node is one machine of the cluster: a network, a container runtime and a kubelet.
 type node struct {
+	place             int
 	name, cpu, memory string
 	network           *network.Node
 	runtime           *procrun.Runtime
@@ -50,12 +51,12 @@ func (s *Supervisor) addNode(name, cpu, memory string) (*node, error) {
 	if err := ValidateSize(cpu, memory); err != nil {
 		return nil, err
 	}
-	s.lastNode++
-	wire, err := s.fabric.AddNode(s.lastNode)
+	place := s.freePlace()
+	wire, err := s.fabric.AddNode(place)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{name: name, cpu: cpu, memory: memory, network: wire}
+	n := &node{place: place, name: name, cpu: cpu, memory: memory, network: wire}
 	if err := s.furnish(n); err != nil {
 		return nil, fmt.Errorf("node %s: %w", name, err)
 	}
@@ -63,6 +64,17 @@ func (s *Supervisor) addNode(name, cpu, memory string) (*node, error) {
 	defer s.mutex.Unlock()
 	s.nodes = append(s.nodes, n)
 	return n, nil
+}
+
+// freePlace is the lowest place in the network that no node has.
+func (s *Supervisor) freePlace() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for place := 1; ; place++ {
+		if !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.place == place }) {
+			return place
+		}
+	}
 }
 
 func (s *Supervisor) furnish(n *node) error {
@@ -175,7 +187,8 @@ func (s *Supervisor) removeNode(ctx context.Context, n *node) error {
 	s.mutex.Unlock()
 	n.runtime.Close()
 	n.network.Close()
-	return nil
+	// A node that is added under this name later is a new one.
+	return os.RemoveAll(filepath.Join(inside, "nodes", n.name))
 }
 
 func (s *Supervisor) node(name string) (*node, error) {

@@ -41,9 +41,9 @@ type Supervisor struct {
 	ready bool
 
 	operations sync.Mutex // one change at a time: a restart must not meet a kill
-	lastNode   int        // the last node's place in the network
 	failures   chan error
 	down       chan struct{}
+	endOnce    sync.Once
 }
 
 // Run is the supervisor's whole life. Its error is one sentence for whoever started the testbed.
@@ -253,6 +253,9 @@ func say(format string, values ...any) { fmt.Printf(format+"\n", values...) }
 
 func (s *Supervisor) greet() {
 	say("Ready after %.1f s: %d nodes with %s CPUs and %s each.", time.Since(s.boot.Started).Seconds(), s.boot.Nodes, s.boot.CPU, s.boot.Memory)
+	if s.cgroups == nil {
+		say("Cgroups cannot be written here: containers' sizes are recorded and reported, not enforced.")
+	}
 	say("%s", Usage(s.boot.Dir))
 }
 

@@ -21,7 +21,11 @@ func enterRoot(spec Spec) error {
 	}
 	// Sources are opened in the machine's tree and attached in the container's: a symbolic link such as
 	// /var/run -> /run must lead to the container's own /run.
-	trees, err := openMounts(spec)
+	carried, err := openMounts(carriedMounts(root))
+	if err != nil {
+		return err
+	}
+	volumes, err := openMounts(spec.Mounts)
 	if err != nil {
 		return err
 	}
@@ -35,15 +39,17 @@ func enterRoot(spec Spec) error {
 	if err := mountSystem(devices, spec.Privileged); err != nil {
 		return err
 	}
+	if err := attachAll(carried); err != nil {
+		return err
+	}
+	// After what is carried: a folder to hide may be in it.
 	for _, dir := range root.Hide {
 		if err := mountAt(dir, "tmpfs", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 			return err
 		}
 	}
-	for _, tree := range trees {
-		if err := tree.attach(); err != nil {
-			return err
-		}
+	if err := attachAll(volumes); err != nil {
+		return err
 	}
 	if root.ReadOnly {
 		if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
@@ -59,12 +65,25 @@ type tree struct {
 	folder bool
 }
 
-func openMounts(spec Spec) ([]tree, error) {
-	var wanted []Mount
-	for _, path := range spec.Root.Carry {
-		wanted = append(wanted, Mount{Source: path, Target: path})
+// carriedMounts can be read only: they have no layer of the container's own on top.
+func carriedMounts(root Root) []Mount {
+	var mounts []Mount
+	for _, path := range root.Carry {
+		mounts = append(mounts, Mount{Source: path, Target: path, ReadOnly: true})
 	}
-	wanted = append(wanted, spec.Mounts...)
+	return mounts
+}
+
+func attachAll(trees []tree) error {
+	for _, tree := range trees {
+		if err := tree.attach(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openMounts(wanted []Mount) ([]tree, error) {
 	trees := make([]tree, 0, len(wanted))
 	for _, mount := range wanted {
 		info, err := os.Stat(mount.Source)
@@ -90,17 +109,17 @@ func (t tree) attach() error {
 	if err := t.makeTarget(); err != nil {
 		return fmt.Errorf("volume %s: %w", target, err)
 	}
+	if t.mount.ReadOnly {
+		// With all that is mounted below it.
+		readOnly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(t.fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, readOnly); err != nil {
+			return fmt.Errorf("volume %s: make it read-only: %w", target, err)
+		}
+	}
 	if err := unix.MoveMount(t.fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("volume %s: attach: %w", target, err)
 	}
-	unix.Close(t.fd)
-	if !t.mount.ReadOnly {
-		return nil
-	}
-	if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-		return fmt.Errorf("volume %s: make it read-only: %w", target, err)
-	}
-	return nil
+	return unix.Close(t.fd)
 }
 
 func (t tree) makeTarget() error {

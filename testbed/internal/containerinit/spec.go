@@ -38,6 +38,7 @@ type Root struct {
 	Upper, Work, Merged string
 	ReadOnly            bool
 	// Carry are mount points of the machine that the lower layer does not show, because an overlay stops at mounts.
+	// Containers can read them.
 	Carry []string
 	// Hide are directories of the machine that are empty in the container.
 	Hide []string

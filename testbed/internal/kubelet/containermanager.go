@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -45,6 +47,7 @@ func (m containerManager) GetCapacity(localStorage bool) v1.ResourceList {
 type podGroups struct {
 	cm.PodContainerManager
 	dir, podsDir string
+	mutex        sync.Mutex
 }
 
 func (g *podGroups) path(uid types.UID) string { return filepath.Join(g.dir, string(uid)) }
@@ -55,6 +58,8 @@ func (g *podGroups) Exists(pod *v1.Pod) bool {
 }
 
 func (g *podGroups) EnsureExists(_ klog.Logger, pod *v1.Pod) error {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
 	if g.Exists(pod) {
 		return nil
 	}
@@ -65,12 +70,16 @@ func (g *podGroups) EnsureExists(_ klog.Logger, pod *v1.Pod) error {
 }
 
 // forgetGone removes the files of pods that the kubelet has cleaned up; nobody calls Destroy where there are no cgroups.
+// A young file may be that of a pod whose folder the kubelet is about to make.
 func (g *podGroups) forgetGone() error {
 	entries, err := os.ReadDir(g.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, entry := range entries {
+		if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
 		if _, err := os.Stat(filepath.Join(g.podsDir, entry.Name())); errors.Is(err, os.ErrNotExist) {
 			if err := os.Remove(filepath.Join(g.dir, entry.Name())); err != nil {
 				return err
@@ -116,6 +125,8 @@ func (g *podGroups) GetPodCgroupConfig(pod *v1.Pod, _ v1.ResourceName) (*cm.Reso
 }
 
 func (g *podGroups) SetPodCgroupConfig(_ klog.Logger, pod *v1.Pod, update *cm.ResourceConfig) error {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
 	config, err := g.GetPodCgroupConfig(pod, "")
 	if err != nil {
 		return err

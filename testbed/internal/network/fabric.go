@@ -200,8 +200,11 @@ func (p *Pod) Remove() {
 	p.free()
 }
 
-func (n *Namespace) handle() (*netlink.Handle, error) {
-	handle, err := netlink.NewHandleAt(netns.NsHandle(n.fd()))
+func (n *Namespace) handle() (handle *netlink.Handle, err error) {
+	err = n.use(func(fd int) error {
+		handle, err = netlink.NewHandleAt(netns.NsHandle(fd))
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
@@ -209,7 +212,13 @@ func (n *Namespace) handle() (*netlink.Handle, error) {
 }
 
 func addBridge(handle *netlink.Handle, name, address string) (netlink.Link, error) {
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+	// A bridge without an address of its own takes the lowest of its ports', and changes it as they come and go: everybody
+	// who has talked to it then talks to nobody, for the better part of a minute.
+	hardware, err := hardwareAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: hardware}}
 	if err := handle.LinkAdd(bridge); err != nil {
 		return nil, fmt.Errorf("add bridge %s: %w", name, err)
 	}
@@ -218,12 +227,11 @@ func addBridge(handle *netlink.Handle, name, address string) (netlink.Link, erro
 
 // addCable adds a pair of interfaces: name on the bridge, and eth0 in the other namespace.
 func addCable(handle *netlink.Handle, bridge netlink.Link, name string, other *Namespace) (netlink.Link, error) {
-	cable := &netlink.Veth{
-		LinkAttrs:     netlink.LinkAttrs{Name: name, MasterIndex: bridge.Attrs().Index},
-		PeerName:      "eth0",
-		PeerNamespace: netlink.NsFd(other.fd()),
-	}
-	if err := handle.LinkAdd(cable); err != nil {
+	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MasterIndex: bridge.Attrs().Index}, PeerName: "eth0"}
+	if err := other.use(func(fd int) error {
+		cable.PeerNamespace = netlink.NsFd(fd)
+		return handle.LinkAdd(cable)
+	}); err != nil {
 		return nil, fmt.Errorf("add cable %s: %w", name, err)
 	}
 	return cable, handle.LinkSetUp(cable)
@@ -234,10 +242,27 @@ func setUpEth0(handle *netlink.Handle, address, gateway string) error {
 	if err != nil {
 		return err
 	}
+	// Whoever gets this IP address next is found at once by those who knew the last one.
+	hardware, err := hardwareAddress(address)
+	if err != nil {
+		return err
+	}
+	if err := handle.LinkSetHardwareAddr(eth0, hardware); err != nil {
+		return err
+	}
 	if err := setUp(handle, eth0, address); err != nil {
 		return err
 	}
 	return handle.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: net.ParseIP(gateway)})
+}
+
+// hardwareAddress follows from the IP address.
+func hardwareAddress(cidr string) (net.HardwareAddr, error) {
+	ip, _, err := net.ParseCIDR(cidr)
+	if err != nil {
+		return nil, err
+	}
+	return append(net.HardwareAddr{0x0a, 0x58}, ip.To4()...), nil
 }
 
 func setUpLoopback(handle *netlink.Handle, addresses ...string) error {

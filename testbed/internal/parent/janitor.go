@@ -7,16 +7,19 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// The janitor's descriptors: its end of a pipe that nobody writes to, which ends when the parent is gone; and the lock of
-// the testbed's folder, so that no new testbed moves in before it is clean.
+// The janitor's descriptors: its end of a pipe that nobody writes to, which ends when the parent is gone; the lock of the
+// testbed's folder, so that no new testbed moves in before it is clean; and a handle of the supervisor.
 const (
-	lifelineFD = 3
-	lockFD     = 4
+	lifelineFD   = 3
+	lockFD       = 4
+	supervisorFD = 5
 )
 
-func startJanitor(lock *os.File) error {
+func startJanitor(lock, supervisor *os.File) error {
 	lifeline, kept, err := os.Pipe()
 	if err != nil {
 		return err
@@ -31,7 +34,7 @@ func startJanitor(lock *os.File) error {
 	process, err := os.StartProcess("/proc/self/exe", []string{"testbed-janitor"}, &os.ProcAttr{
 		Dir:   "/",
 		Env:   []string{stageVariable + "=janitor", remainsVariable + "=" + os.Getenv(remainsVariable)},
-		Files: []*os.File{null, null, null, lifeline, lock},
+		Files: []*os.File{null, null, null, lifeline, lock, supervisor},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -51,7 +54,10 @@ func janitor() int {
 		return 1
 	}
 	_, _ = io.Copy(io.Discard, os.NewFile(lifelineFD, "lifeline"))
-	// Processes that are still dying may hold a group, or write a last file: it takes a moment.
+	// The supervisor's end is that of all processes in its namespace, and so of all that could still write files. The parent's
+	// death has killed it a moment ago.
+	_, _ = unix.Poll([]unix.PollFd{{Fd: supervisorFD, Events: unix.POLLIN}}, 3000)
+	// The kernel may take another moment to clear a group.
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if removeGroups(remains.Cgroups) && removeState(remains.State) {
 			return 0

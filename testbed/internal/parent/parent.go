@@ -97,11 +97,11 @@ func run() int {
 	if err != nil {
 		return complain(err)
 	}
-	if err := startJanitor(files.Lock); err != nil {
+	supervisor, handle, err := startSupervisor(files)
+	if err != nil {
 		return complain(err)
 	}
-	supervisor, err := startSupervisor(files)
-	if err != nil {
+	if err := startJanitor(files.Lock, handle); err != nil {
 		return complain(err)
 	}
 	signals := make(chan os.Signal, 8)
@@ -126,20 +126,29 @@ func complain(err error) int {
 	return 1
 }
 
-func startSupervisor(files Files) (*os.Process, error) {
-	process, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], SuperviseCommand}, &os.ProcAttr{
+// startSupervisor also returns a handle by which anybody can wait for the supervisor's end.
+func startSupervisor(files Files) (process *os.Process, handle *os.File, err error) {
+	fd := -1
+	process, err = os.StartProcess("/proc/self/exe", []string{os.Args[0], SuperviseCommand}, &os.ProcAttr{
 		Env:   append(environment(), BootVariable+"="+os.Getenv(BootVariable)),
 		Files: []*os.File{nil, os.Stdout, os.Stderr, files.Door, files.Control},
 		Sys: &syscall.SysProcAttr{
 			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 			Pdeathsig:  syscall.SIGKILL,
+			PidFD:      &fd,
 			Setpgid:    true, // Ctrl-C comes to this process, which asks the supervisor to stop
 		},
 	})
 	if errors.Is(err, syscall.EPERM) {
-		return nil, errors.New("namespaces cannot be made here: run testbed as root (it needs CAP_SYS_ADMIN)")
+		return nil, nil, errors.New("namespaces cannot be made here: run testbed as root (it needs CAP_SYS_ADMIN)")
 	}
-	return process, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if fd < 0 {
+		return nil, nil, errors.New("this kernel has no handles for processes: Linux 5.4 or newer is needed")
+	}
+	return process, os.NewFile(uintptr(fd), "supervisor"), nil
 }
 
 // environment is the process's own without the testbed's variables: no child is to take itself for the parent.

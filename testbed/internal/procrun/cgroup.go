@@ -42,19 +42,32 @@ func NewCgroupParent(name string) *CgroupParent {
 			parent.paths = append(parent.paths, filepath.Join(cgroupMount, controller, name))
 		}
 	}
-	for _, path := range parent.paths {
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			return nil
+	if err := parent.make(); err != nil {
+		for _, path := range parent.paths {
+			_ = os.Remove(path) // what could be made is taken back
 		}
-	}
-	if parent.unified {
-		// Without these two controllers in the parent's hands, its children cannot limit anything.
-		if err := os.WriteFile(filepath.Join(parent.paths[0], "cgroup.subtree_control"), []byte("+cpu +memory"), 0o644); err != nil {
-			_ = os.Remove(parent.paths[0])
-			return nil
-		}
+		return nil
 	}
 	return parent
+}
+
+func (p *CgroupParent) make() error {
+	for _, path := range p.paths {
+		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		// Without this file it is an ordinary folder: nothing is mounted there.
+		if _, err := os.Stat(filepath.Join(path, "cgroup.procs")); err != nil {
+			return err
+		}
+	}
+	if !p.unified {
+		return nil
+	}
+	// A group limits only what its parent lets it: the machine's root first, where an init system has mostly done so already.
+	const wanted = "+cpu +memory"
+	_ = os.WriteFile(filepath.Join(cgroupMount, "cgroup.subtree_control"), []byte(wanted), 0o644)
+	return os.WriteFile(filepath.Join(p.paths[0], "cgroup.subtree_control"), []byte(wanted), 0o644)
 }
 
 // cgroup is one container's group. A nil cgroup accepts everything and enforces nothing.
@@ -144,10 +157,34 @@ func (g *cgroup) applyUnified(resources *runtimeapi.LinuxContainerResources) err
 			return err
 		}
 	}
-	if limit := resources.MemoryLimitInBytes; limit > 0 {
-		return g.write("memory", "memory.max", strconv.FormatInt(limit, 10))
+	switch limit := resources.MemoryLimitInBytes; {
+	case limit > 0:
+		// Over the limit means out of memory, also on a machine that could swap.
+		if err := g.writeIfThere("memory.swap.max", "0"); err != nil {
+			return err
+		}
+		if err := g.write("memory", "memory.max", strconv.FormatInt(limit, 10)); err != nil {
+			return err
+		}
+	case limit < 0:
+		if err := g.write("memory", "memory.max", "max"); err != nil {
+			return err
+		}
+	}
+	for name, value := range resources.Unified {
+		if err := g.writeIfThere(name, value); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// writeIfThere sets what not every kernel has.
+func (g *cgroup) writeIfThere(name, value string) error {
+	if _, err := os.Stat(g.file("", name)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return g.write("", name, value)
 }
 
 // weight maps version 1's shares (2 to 262144) onto version 2's weight (1 to 10000).

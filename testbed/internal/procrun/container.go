@@ -29,12 +29,13 @@ type container struct {
 	created time.Time
 	cgroup  *cgroup // nil where cgroups cannot be written
 
-	ended chan struct{} // closed when the process is gone and its output is in the log
+	launched chan struct{} // closed when the attempt to start it is over
+	ended    chan struct{} // closed when the process is gone and its output is in the log
 
 	mutex     sync.Mutex
 	resources *runtimeapi.LinuxContainerResources
 	spec      containerinit.Spec
-	claimed   bool        // somebody has begun to start it
+	claimed   bool        // it is being started, or never will be
 	process   *os.Process // nil before the start
 	entrance  *entrance
 	streams   *containerStreams
@@ -52,8 +53,8 @@ func (r *Runtime) CreateContainer(_ context.Context, request *runtimeapi.CreateC
 		return nil, status.Errorf(codes.NotFound, "pod sandbox %s is not ready on %s", request.PodSandboxId, r.Node)
 	}
 	c := &container{
-		id: newID(), config: request.Config, sandbox: s, image: request.Config.GetImage().GetImage(),
-		created: time.Now(), ended: make(chan struct{}), resources: request.Config.GetLinux().GetResources(),
+		id: newID(), config: request.Config, sandbox: s, image: imageName(request.Config.GetImage()),
+		created: time.Now(), launched: make(chan struct{}), ended: make(chan struct{}), resources: request.Config.GetLinux().GetResources(),
 		logPath: filepath.Join(request.SandboxConfig.GetLogDirectory(), request.Config.GetLogPath()),
 	}
 	c.dir = filepath.Join(r.Dir, s.id, c.id)
@@ -84,6 +85,9 @@ func (r *Runtime) StartContainer(_ context.Context, request *runtimeapi.StartCon
 	if !r.powered {
 		return nil, errPowerOff
 	}
+	if !c.sandbox.ready() {
+		return nil, status.Errorf(codes.FailedPrecondition, "pod sandbox %s has been stopped", c.sandbox.id)
+	}
 	if err := c.start(); err != nil {
 		return nil, fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
 	}
@@ -91,9 +95,10 @@ func (r *Runtime) StartContainer(_ context.Context, request *runtimeapi.StartCon
 }
 
 func (c *container) start() error {
-	if !c.claimStart() {
-		return errors.New("it was started before")
+	if !c.claim() {
+		return errors.New("it was started or stopped before")
 	}
+	defer close(c.launched)
 	launched, err := c.launch() // without the lock: the kubelet goes on asking for the container's state meanwhile
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -109,7 +114,8 @@ func (c *container) start() error {
 	return nil
 }
 
-func (c *container) claimStart() bool {
+// claim tells the first caller, who starts the container or makes sure that nobody does, that it is the first.
+func (c *container) claim() bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	first := !c.claimed
@@ -144,6 +150,15 @@ func (c *container) awaitEnd() {
 
 // stop asks the process to end, and ends it after the grace. It returns when the process is gone.
 func (c *container) stop(ctx context.Context, grace time.Duration) {
+	if c.claim() {
+		return // it was never started, and now never will be
+	}
+	select {
+	case <-c.launched: // a start that is under way has a limit of its own
+	case <-c.ended:
+	case <-ctx.Done():
+		return
+	}
 	c.mutex.Lock()
 	process := c.process
 	c.mutex.Unlock()
@@ -163,7 +178,10 @@ func (c *container) stop(ctx context.Context, grace time.Duration) {
 		}
 	}
 	_ = process.Kill()
-	<-c.ended
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+	}
 }
 
 func (c *container) stopSignal() syscall.Signal {
@@ -243,7 +261,7 @@ func (r *Runtime) ListContainers(_ context.Context, request *runtimeapi.ListCont
 			continue
 		}
 		items = append(items, &runtimeapi.Container{
-			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: c.config.Metadata, Image: c.config.Image,
+			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: c.config.Metadata, Image: &runtimeapi.ImageSpec{Image: c.image},
 			ImageRef: imageID(c.image), ImageId: imageID(c.image), State: state, CreatedAt: c.created.UnixNano(),
 			Labels: c.config.Labels, Annotations: c.config.Annotations,
 		})
@@ -262,7 +280,7 @@ func (r *Runtime) ContainerStatus(_ context.Context, request *runtimeapi.Contain
 	answer := &runtimeapi.ContainerStatus{
 		Id: c.id, Metadata: c.config.Metadata, State: c.stateLocked(), CreatedAt: c.created.UnixNano(),
 		ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
-		Image: c.config.Image, ImageRef: imageID(c.image), ImageId: imageID(c.image),
+		Image: &runtimeapi.ImageSpec{Image: c.image}, ImageRef: imageID(c.image), ImageId: imageID(c.image),
 		Labels: c.config.Labels, Annotations: c.config.Annotations, Mounts: c.config.Mounts, LogPath: c.logPath,
 		Resources:  &runtimeapi.ContainerResources{Linux: c.resources},
 		StopSignal: c.config.GetStopSignal(),

@@ -1,13 +1,13 @@
 package procrun
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +28,9 @@ type entrance struct {
 	namespaces []*os.File
 	root       *os.File
 }
+
+// entranceClosed belongs to a container that ended before anybody could have gone in.
+var entranceClosed = entrance{closed: true}
 
 func openEntrance(pid int) (*entrance, error) {
 	e := &entrance{}
@@ -105,6 +108,9 @@ type command struct {
 
 // run runs a command inside the container and returns its exit code. When ctx ends first, the command is killed.
 func (c *container) run(ctx context.Context, command command) (int, error) {
+	if len(command.args) == 0 {
+		return 0, status.Error(codes.InvalidArgument, "there is no command to run")
+	}
 	c.mutex.Lock()
 	entrance, spec := c.entrance, c.spec
 	running := c.stateLocked() == runtimeapi.ContainerState_CONTAINER_RUNNING
@@ -209,7 +215,9 @@ func (s *execStreams) serve(ctx context.Context, command command, process *os.Pr
 	if s.stdin != nil {
 		go func() {
 			_, _ = io.Copy(s.stdin, command.stdin) // ends with the client, or with closeOuter
-			if !s.terminal {
+			if s.terminal {
+				_ = process.Signal(syscall.SIGHUP) // whoever sat at the terminal has gone
+			} else {
 				s.stdin.Close()
 			}
 		}()
@@ -220,7 +228,10 @@ func (s *execStreams) serve(ctx context.Context, command command, process *os.Pr
 			if to == nil {
 				to = io.Discard
 			}
-			copies.Go(func() { _, _ = io.Copy(to, from) })
+			copies.Go(func() {
+				_, _ = io.Copy(to, from)
+				from.Close() // if the client has gone, the command learns of it at its next word
+			})
 		}
 	}
 	over := make(chan struct{})
@@ -274,16 +285,25 @@ func (r *Runtime) ExecSync(ctx context.Context, request *runtimeapi.ExecSyncRequ
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: int32(code)}, nil
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout.bytes(), Stderr: stderr.bytes(), ExitCode: int32(code)}, nil
 }
 
 // cappedBuffer keeps the first 16 MiB, as CRI asks, and swallows the rest.
-type cappedBuffer struct{ bytes.Buffer }
+type cappedBuffer struct {
+	mutex sync.Mutex
+	kept  []byte
+}
 
 func (b *cappedBuffer) Write(chunk []byte) (int, error) {
 	const most = 16 << 20
-	if room := most - b.Len(); room > 0 {
-		b.Buffer.Write(chunk[:min(room, len(chunk))])
-	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.kept = append(b.kept, chunk[:min(most-len(b.kept), len(chunk))]...)
 	return len(chunk), nil
+}
+
+func (b *cappedBuffer) bytes() []byte {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return slices.Clone(b.kept)
 }

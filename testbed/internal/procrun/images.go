@@ -1,6 +1,7 @@
 package procrun
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -61,6 +62,11 @@ func withoutTag(image string) string {
 		return image[:colon]
 	}
 	return image
+}
+
+// imageName is what the pod's author wrote; the kubelet itself asks by an image's ID.
+func imageName(image *runtimeapi.ImageSpec) string {
+	return cmp.Or(image.GetUserSpecifiedImage(), image.GetImage())
 }
 
 func imageID(image string) string {

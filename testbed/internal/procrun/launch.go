@@ -100,6 +100,11 @@ func (c *container) handOver(process *os.Process, spec, report *os.File) (*entra
 	if len(complaint) > 0 {
 		return nil, errors.New(string(complaint))
 	}
-	// Opened only now: before, /proc/PID/root is still the machine's own.
-	return openEntrance(process.Pid)
+	// Opened only now: before, /proc/PID/root is still the machine's own. A quick command may be over by now; then there is
+	// no way in, which is no failure.
+	entrance, err := openEntrance(process.Pid)
+	if err != nil {
+		return &entranceClosed, nil
+	}
+	return entrance, nil
 }

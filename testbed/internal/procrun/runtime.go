@@ -9,11 +9,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,7 +104,11 @@ func (r *Runtime) serveStreams() error {
 func (r *Runtime) Close() {
 	r.server.Stop()
 	_ = r.streamServer.Close()
-	_ = os.RemoveAll(r.Dir) // in memory: it goes with the testbed at the latest
+	// What cannot be removed now goes with the testbed: files are in memory, and cgroups are the janitor's.
+	for _, c := range r.all() {
+		_ = r.forget(c)
+	}
+	_ = os.RemoveAll(r.Dir)
 }
 
 // PowerOff ends every container of the node at once, as a power cut does. The runtime remembers them as dead.
@@ -130,23 +136,25 @@ func (r *Runtime) PowerOn() {
 
 func (r *Runtime) stopAll(grace time.Duration) {
 	r.mutex.Lock()
-	var running []*container
-	for _, c := range r.containers {
-		running = append(running, c)
-	}
 	sandboxes := make([]*sandbox, 0, len(r.sandboxes))
 	for _, s := range r.sandboxes {
 		sandboxes = append(sandboxes, s)
 	}
 	r.mutex.Unlock()
 	var group sync.WaitGroup
-	for _, c := range running {
+	for _, c := range r.all() {
 		group.Go(func() { c.stop(context.Background(), grace) })
 	}
 	group.Wait()
 	for _, s := range sandboxes {
 		s.stop()
 	}
+}
+
+func (r *Runtime) all() []*container {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return slices.Collect(maps.Values(r.containers))
 }
 
 // Counts tells how many pods and running containers the node has.

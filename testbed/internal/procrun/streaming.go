@@ -79,14 +79,12 @@ func (r streamRuntime) PortForward(ctx context.Context, id string, port int32, s
 		return err
 	}
 	defer connection.Close()
-	over := make(chan struct{}, 2)
-	go func() { _, _ = io.Copy(stream, connection); over <- struct{}{} }()
-	go func() { _, _ = io.Copy(connection, stream); over <- struct{}{} }()
-	select {
-	case <-over:
-	case <-ctx.Done():
-	}
-	return nil
+	go func() {
+		_, _ = io.Copy(connection, stream)
+		_ = connection.(*net.TCPConn).CloseWrite() // the client has said all it wants; the pod may still answer
+	}()
+	_, err = io.Copy(stream, connection)
+	return err
 }
 
 // plain keeps a nil stream nil: an interface around a nil pointer is not.

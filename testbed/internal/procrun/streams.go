@@ -3,6 +3,7 @@ package procrun
 import (
 	"io"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -20,7 +21,46 @@ type containerStreams struct {
 	ended    chan struct{}
 }
 
-type attachment struct{ stdout, stderr io.Writer }
+// attachment is a client that sees the container's output. Chunks wait in a queue: a client that does not keep up loses
+// its connection, and the container does not wait for it.
+type attachment struct {
+	stdout, stderr io.Writer
+	queue          chan chunk
+	gone           chan struct{} // closed when the client is no longer served
+	leave          sync.Once
+}
+
+type chunk struct {
+	to   io.Writer
+	text []byte
+}
+
+const queuedChunks = 256
+
+func (a *attachment) end() { a.leave.Do(func() { close(a.gone) }) }
+
+// serve hands the queue on until the client leaves, fails or falls behind, or until the output is over.
+func (a *attachment) serve(over <-chan struct{}) {
+	defer a.end()
+	for {
+		select {
+		case next := <-a.queue:
+			if _, err := next.to.Write(next.text); err != nil {
+				return
+			}
+		case <-a.gone:
+			return
+		case <-over:
+			for len(a.queue) > 0 {
+				next := <-a.queue
+				if _, err := next.to.Write(next.text); err != nil {
+					return
+				}
+			}
+			return
+		}
+	}
+}
 
 func openStreams(logPath string, stdin, once, tty bool) (*containerStreams, error) {
 	log, err := openLog(logPath)
@@ -96,19 +136,25 @@ func (s *containerStreams) copyOut(from *os.File, name string, side func(*attach
 	})
 }
 
-func (s *containerStreams) toAttached(chunk []byte, side func(*attachment) io.Writer) {
+func (s *containerStreams) toAttached(text []byte, side func(*attachment) io.Writer) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for a := range s.attached {
-		if writer := side(a); writer != nil {
-			_, _ = writer.Write(chunk) // a client that has gone is taken off by its own attach
+		writer := side(a)
+		if writer == nil {
+			continue
+		}
+		select {
+		case a.queue <- chunk{writer, slices.Clone(text)}:
+		default:
+			a.end()
 		}
 	}
 }
 
 // attach connects a client until it leaves, or the container ends.
 func (s *containerStreams) attach(done <-chan struct{}, stdin io.Reader, stdout, stderr io.Writer) {
-	a := &attachment{stdout: stdout, stderr: stderr}
+	a := &attachment{stdout: stdout, stderr: stderr, queue: make(chan chunk, queuedChunks), gone: make(chan struct{})}
 	s.mutex.Lock()
 	s.attached[a] = struct{}{}
 	s.mutex.Unlock()
@@ -118,16 +164,26 @@ func (s *containerStreams) attach(done <-chan struct{}, stdin io.Reader, stdout,
 		s.mutex.Unlock()
 	}()
 	if stdin != nil && s.input != nil {
-		go func() {
-			_, _ = io.Copy(s.input, stdin) // ends with the client or with the container
-			if s.once && s.terminal == nil {
-				s.input.Close()
-			}
-		}()
+		go s.feed(a, stdin)
 	}
-	select {
-	case <-done:
-	case <-s.ended:
+	go func() {
+		select {
+		case <-done:
+			a.end()
+		case <-a.gone:
+		}
+	}()
+	a.serve(s.ended)
+}
+
+// feed hands a client's input on. Its end is the end of the container's input, or of the visit where there is a terminal.
+func (s *containerStreams) feed(a *attachment, stdin io.Reader) {
+	_, _ = io.Copy(s.input, stdin) // ends with the client or with the container
+	switch {
+	case s.terminal != nil:
+		a.end()
+	case s.once:
+		s.input.Close()
 	}
 }
 

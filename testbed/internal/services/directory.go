@@ -97,6 +97,9 @@ func (d *directory) addresses(name string) (ips []string, found bool) {
 	if err != nil {
 		return nil, false
 	}
+	if service.Spec.Type == v1.ServiceTypeExternalName {
+		return nil, true // its name leads out of the cluster, and there is no way out
+	}
 	if host == "" && service.Spec.ClusterIP != v1.ClusterIPNone {
 		return []string{service.Spec.ClusterIP}, true
 	}

@@ -45,16 +45,10 @@ func answerPackets(packets net.PacketConn, known *directory) {
 }
 
 func answerStreams(streams net.Listener, known *directory) {
-	for {
-		client, err := streams.Accept()
-		if err != nil {
-			return // closed
-		}
-		go answerStream(client, known)
-	}
+	AcceptAll(streams, func(client *net.TCPConn) { answerStream(client, known) })
 }
 
-func answerStream(client net.Conn, known *directory) {
+func answerStream(client *net.TCPConn, known *directory) {
 	defer client.Close()
 	for client.SetDeadline(time.Now().Add(10*time.Second)) == nil {
 		var length [2]byte
@@ -98,9 +92,13 @@ func answerMessage(message []byte, known *directory) (reply []byte, ok bool) {
 	}
 	if question.Type == dnsmessage.TypeA {
 		for _, ip := range ips {
+			address := net.ParseIP(ip).To4()
+			if address == nil {
+				continue
+			}
 			answer.Answers = append(answer.Answers, dnsmessage.Resource{
 				Header: dnsmessage.ResourceHeader{Name: question.Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET, TTL: timeToLive},
-				Body:   &dnsmessage.AResource{A: [4]byte(net.ParseIP(ip).To4())},
+				Body:   &dnsmessage.AResource{A: [4]byte(address)},
 			})
 		}
 	}

@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -37,7 +38,7 @@ func Run(ctx context.Context, client kubernetes.Interface, addresses Addresser) 
 	if err := serveNames(ctx, known); err != nil {
 		return err
 	}
-	p := &proxy{directory: known, addresses: addresses, listeners: map[string]net.Listener{}}
+	p := &proxy{directory: known, addresses: addresses, listeners: map[string]openService{}}
 	go p.follow(ctx, changes)
 	return nil
 }
@@ -46,7 +47,12 @@ func Run(ctx context.Context, client kubernetes.Interface, addresses Addresser) 
 type proxy struct {
 	*directory
 	addresses Addresser
-	listeners map[string]net.Listener
+	listeners map[string]openService
+}
+
+type openService struct {
+	net.Listener
+	behind target
 }
 
 func (p *proxy) follow(ctx context.Context, changes <-chan struct{}) {
@@ -63,13 +69,13 @@ func (p *proxy) follow(ctx context.Context, changes <-chan struct{}) {
 func (p *proxy) adjust() {
 	wanted := p.wanted(network.APIServer, network.DNS)
 	for where, listener := range p.listeners {
-		if _, keep := wanted[where]; !keep {
+		if behind, keep := wanted[where]; !keep || behind != listener.behind {
 			listener.Close()
 			delete(p.listeners, where)
 		}
 	}
 	for where, behind := range wanted {
-		if p.listeners[where] != nil {
+		if _, open := p.listeners[where]; open {
 			continue
 		}
 		listener, err := p.open(where)
@@ -77,7 +83,7 @@ func (p *proxy) adjust() {
 			fmt.Fprintf(os.Stderr, "testbed: service %s/%s cannot be reached: %v\n", behind.namespace, behind.service, err)
 			continue
 		}
-		p.listeners[where] = listener
+		p.listeners[where] = openService{listener, behind}
 		go p.accept(listener, behind)
 	}
 }
@@ -94,13 +100,7 @@ func (p *proxy) open(where string) (net.Listener, error) {
 }
 
 func (p *proxy) accept(listener net.Listener, behind target) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return // the service is gone
-		}
-		go p.connect(client.(*net.TCPConn), behind)
-	}
+	AcceptAll(listener, func(client *net.TCPConn) { p.connect(client, behind) })
 }
 
 // connect tries the pods behind a service in random order: one may have died without anybody knowing yet.
@@ -117,6 +117,22 @@ func (p *proxy) connect(client *net.TCPConn, behind target) {
 	}
 	// Nobody is there: the client sees a reset, as it would see a refusal.
 	_ = client.SetLinger(0)
+}
+
+// AcceptAll hands every connection to its own goroutine until the listener is closed. A passing shortage, such as of
+// descriptors, only makes the next client wait.
+func AcceptAll(listener net.Listener, handle func(*net.TCPConn)) {
+	for {
+		client, err := listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(50 * time.Millisecond)
+		default:
+			go handle(client.(*net.TCPConn))
+		}
+	}
 }
 
 // Splice carries both directions of a connection, each to its own end: a client may stop sending and still listen.
