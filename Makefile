@@ -60,7 +60,7 @@ lock: .venv/.complete ## write requirements/*.txt anew
 
 .PHONY: bench-testbed
 bench-testbed: bin/testbed ## measure the testbed's start and memory
-	@$(python) bench/testbed.py
+	@PYTHONPATH=tests $(python) bench/testbed.py
 
 .PHONY: clean
 clean: ## remove what was built; downloads stay in their caches
