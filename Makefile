@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 python := .venv/bin/python
 go_sources := $(shell find testbed -name '*.go' -o -name 'go.*') scripts/build-testbed
-demo_dir ?= .testbed/demo
+demo_dir ?= .cache/demo
 
 .PHONY: help
 help: ## show what there is
