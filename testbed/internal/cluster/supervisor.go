@@ -256,7 +256,7 @@ func (s *Supervisor) greet() {
 	if s.cgroups == nil {
 		say("Cgroups cannot be written here: containers' sizes are recorded and reported, not enforced.")
 	}
-	say("%s", Usage(s.boot.Dir))
+	say("%s", usage(s.boot.Dir))
 }
 
 // detach sends what the testbed says from now on to a log: whoever started it has gone, and with it the other end of its
@@ -273,8 +273,8 @@ func (s *Supervisor) detach() error {
 	return errors.Join(unix.Dup3(int(log.Fd()), 1, 0), unix.Dup3(int(log.Fd()), 2, 0))
 }
 
-// Usage tells what to do with a testbed.
-func Usage(dir string) string {
+// usage tells what to do with a testbed.
+func usage(dir string) string {
 	return fmt.Sprintf(`
   export KUBECONFIG=%s
   kubectl get nodes                 any kubectl will do; bin/kubectl is one

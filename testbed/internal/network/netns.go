@@ -57,15 +57,15 @@ func (n *Namespace) use(f func(fd int) error) error {
 // Do runs f on a thread inside the namespace. Sockets that f opens and processes that it starts stay there.
 func (n *Namespace) Do(f func() error) error {
 	return onDisposableThread(func() error {
-		if err := n.Enter(); err != nil {
+		if err := n.enter(); err != nil {
 			return err
 		}
 		return f()
 	})
 }
 
-// Enter moves the calling thread into the namespace. Only for threads that are thrown away afterwards.
-func (n *Namespace) Enter() error {
+// enter moves the calling thread into the namespace. Only for threads that are thrown away afterwards.
+func (n *Namespace) enter() error {
 	return n.use(func(fd int) error {
 		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter a network namespace: %w", err)
