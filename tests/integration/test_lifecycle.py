@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.namespace import IDLE, Namespace, pod
+from support.namespace import IDLE, Namespace, Size, pod
 from support.processes import alive, command_line, descendants, mentioning, processes
 from support.testbed import BINARY, KUBECTL, PYTHON_IMAGE, Testbed, complete
 from support.waiting import until
@@ -190,6 +190,17 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     with Testbed(tmp_path / "bed", nodes=0) as second:
         second.process.send_signal(signal.SIGINT)
         assert second.process.wait(10) == 0
+
+
+def test_without_cgroups_sizes_are_recorded_and_reported(tmp_path: Path) -> None:
+    # A machine whose cgroups cannot be written: an empty folder lies over them. `exec` keeps the process the same.
+    hidden = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none /sys/fs/cgroup && exec "$0" "$@"')
+    with Testbed(tmp_path / "bed", nodes=1, through=hidden) as second:
+        namespace = Namespace(second, "default")
+        namespace.start(pod("measured", IDLE, cpu="1", memory="128Mi"))
+        namespace.resize("measured", cpu="2", memory="256Mi")
+        namespace.until_resized("measured", Size(2000, 256 * 2**20))
+    assert "sizes are recorded and reported, not enforced" in second.output
 
 
 def test_commands_say_when_there_is_no_testbed(tmp_path: Path) -> None:

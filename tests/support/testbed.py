@@ -46,11 +46,13 @@ class Testbed:
 
     __test__ = False  # not a test, whatever pytest makes of the name
 
-    def __init__(self, directory: Path, *, nodes: int = 3, flags: tuple[str, ...] = ()) -> None:
-        """Say what to start; entering the context starts it."""
+    def __init__(
+        self, directory: Path, *, nodes: int = 3, flags: tuple[str, ...] = (), through: tuple[str, ...] = ()
+    ) -> None:
+        """Say what to start, and through which other program; entering the context starts it."""
         self.directory = directory
         self.command = [
-            str(BINARY), "up", "--dir", str(directory), "--nodes", str(nodes), "--image", f"{PYTHON_IMAGE}={ROOT}/.venv/bin", *flags,
+            *through, str(BINARY), "up", "--dir", str(directory), "--nodes", str(nodes), "--image", f"{PYTHON_IMAGE}={ROOT}/.venv/bin", *flags,
         ]  # fmt: skip
         self.output = ""
         self._ready = threading.Event()

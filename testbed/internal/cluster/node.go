@@ -154,20 +154,20 @@ func (s *Supervisor) switchOn(ctx context.Context, n *node) error {
 
 // stopNode shuts a node down as an administrator would: the kubelet goes, then the containers end in peace.
 func (s *Supervisor) stopNode(n *node) error {
-	return s.switchOff(n, syscall.SIGTERM, func() { n.runtime.ShutDown(shutdownGrace) })
+	return s.switchOff(n, syscall.SIGTERM, shutdownGrace)
 }
 
 // killNode is a power cut: the kubelet dies first, so that it cannot report what happens to its containers.
 func (s *Supervisor) killNode(n *node) error {
-	return s.switchOff(n, syscall.SIGKILL, n.runtime.PowerOff)
+	return s.switchOff(n, syscall.SIGKILL, 0)
 }
 
-func (s *Supervisor) switchOff(n *node, signal syscall.Signal, endContainers func()) error {
+func (s *Supervisor) switchOff(n *node, signal syscall.Signal, grace time.Duration) error {
 	if !n.on.CompareAndSwap(true, false) {
 		return fmt.Errorf("node %s: %w", n.name, errOff)
 	}
 	n.kubelet.stop(signal)
-	endContainers()
+	n.runtime.PowerOff(grace)
 	// What a node keeps in memory, such as secrets, is gone when it is switched off.
 	return unmountBelow(filepath.Join(inside, "nodes", n.name))
 }

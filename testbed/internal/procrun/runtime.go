@@ -111,16 +111,9 @@ func (r *Runtime) Close() {
 	_ = os.RemoveAll(r.Dir)
 }
 
-// PowerOff ends every container of the node at once, as a power cut does. The runtime remembers them as dead.
-func (r *Runtime) PowerOff() {
-	r.starts.Lock()
-	r.powered = false
-	r.starts.Unlock()
-	r.stopAll(0)
-}
-
-// ShutDown asks every container to end, and ends those that have not after the grace.
-func (r *Runtime) ShutDown(grace time.Duration) {
+// PowerOff ends every container of the node: with a grace as a shutdown does, without one as a power cut does. The runtime
+// remembers them as dead.
+func (r *Runtime) PowerOff(grace time.Duration) {
 	r.starts.Lock()
 	r.powered = false
 	r.starts.Unlock()
