@@ -1,0 +1,3 @@
+module elbowroom.dev/testguest
+
+go 1.26
