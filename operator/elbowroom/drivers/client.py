@@ -1,0 +1,112 @@
+"""Calls to runners, and the one place where they are retried.
+
+Every call of the API is idempotent, so a call that was lost on the way, or whose answer was, is simply made again.
+What is refused is not. Each call ends after a few tries; the reconciler comes back later anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_exponential_jitter,
+)
+
+from elbowroom.runner.messages import API_PORT, Message, Refusal, Status
+
+from .interface import RefusedError, UnreachableError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from elbowroom.runner.tls import Identity
+
+_OK = 200
+_TRY_AGAIN = frozenset((502, 503, 504))
+_TRIES = 4
+_SECONDS = 20.0
+_CONNECT_SECONDS = 3.0
+M = TypeVar("M", bound=Message)
+
+
+class RunnerClient:
+    """Talks to runners as the operator."""
+
+    def __init__(self, context: Callable[[], ssl.SSLContext], *, tries: int = _TRIES) -> None:
+        """Take a source of contexts: certificates are renewed while the operator runs."""
+        self._context, self._tries = context, tries
+        self._session: aiohttp.ClientSession | None = None
+
+    async def status(self, address: str, identity: Identity, *, after: int = -1, wait: float = 0.0) -> Status:
+        """Return what a runner knows; with `wait`, as soon as it is news after a revision."""
+        path = f"/v1/status?after={after}&wait={wait:g}"
+        return Status.model_validate_json(
+            await self._call(address, identity, "GET", path, None, seconds=_SECONDS + wait)
+        )
+
+    async def call(
+        self, address: str, identity: Identity, name: str, message: Message, *, seconds: float = _SECONDS
+    ) -> Status | None:
+        """Make a call that changes something. Its answer is the status afterwards, where it has one."""
+        text = await self._call(address, identity, "POST", f"/v1/{name}", message, seconds=seconds)
+        return None if text.strip() == "{}" else Status.model_validate_json(text)
+
+    async def _call(  # noqa: PLR0913
+        self, address: str, identity: Identity, method: str, path: str, message: Message | None, *, seconds: float
+    ) -> str:
+        retries = AsyncRetrying(
+            retry=retry_if_exception_type(UnreachableError),
+            stop=stop_after_attempt(self._tries) | stop_after_delay(seconds),
+            wait=wait_exponential_jitter(multiplier=0.1, max=2, jitter=0.1),
+            reraise=True,
+        )
+        async for trial in retries:
+            with trial:
+                return await self._once(address, identity, method, path, message, seconds)
+        raise AssertionError("tenacity ends with an answer or an error")
+
+    async def _once(  # noqa: PLR0913, PLR0917
+        self, address: str, identity: Identity, method: str, path: str, message: Message | None, seconds: float
+    ) -> str:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._session.request(
+                method, f"https://{host}:{API_PORT}{path}", ssl=self._context(), server_hostname=identity.host,
+                data=None if message is None else message.model_dump_json(by_alias=True),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
+            ) as answer:  # fmt: skip
+                text = await answer.text()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            told = str(error) or type(error).__name__
+            raise UnreachableError(
+                f"the runner of {identity.namespace}/{identity.name} at {address}: {told}"
+            ) from error
+        if answer.status == _OK:
+            return text
+        reason, told = _refusal(text, answer.status)
+        if answer.status in _TRY_AGAIN:
+            raise UnreachableError(told)
+        raise RefusedError(reason, told)
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def _refusal(text: str, status: int) -> tuple[str, str]:
+    try:
+        refusal = Refusal.model_validate_json(text)
+    except ValidationError:
+        return "Unreadable", f"the runner answered {status} without a reason"
+    return refusal.reason, refusal.message
