@@ -20,6 +20,10 @@ bin/testbed: .venv/.complete $(go_sources)
 qemu:
 	@scripts/setup-qemu
 
+.cache/guest/complete: bin/testbed $(wildcard tests/guest/*) scripts/build-guest
+	@echo "Building the test guest from Debian's kernel and busybox ..."
+	@scripts/build-guest
+
 .PHONY: build
 build: bin/testbed ## build bin/testbed and bin/kubectl
 
@@ -32,7 +36,7 @@ demo-down: ## stop the demo's cluster
 	@bin/testbed down --dir $(demo_dir)
 
 .PHONY: test
-test: bin/testbed qemu ## run all tests
+test: bin/testbed qemu .cache/guest/complete ## run all tests
 	@cd testbed && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)
 	@$(python) -m pytest $(ARGS)
 
@@ -45,11 +49,12 @@ lint: .venv/.complete ## check style, types and layers
 	@.venv/bin/shellcheck .ci/run $$(grep -lE '^#!.*bash' scripts/*)
 	@scripts/check-gofmt
 	@cd testbed && ../scripts/go vet ./...
+	@cd tests/guest && ../../scripts/go vet ./...
 
 .PHONY: format
 format: .venv/.complete ## put the code into shape
 	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
-	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w testbed
+	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w testbed tests/guest
 
 .PHONY: lock
 lock: .venv/.complete ## write requirements/*.txt anew
@@ -61,6 +66,10 @@ lock: .venv/.complete ## write requirements/*.txt anew
 .PHONY: bench-testbed
 bench-testbed: bin/testbed ## measure the testbed's start and memory
 	@PYTHONPATH=tests $(python) bench/testbed.py
+
+.PHONY: bench-migration
+bench-migration: bin/testbed qemu .cache/guest/complete ## compare the runner's moves with bare QEMU's, write docs/benchmarks/migration.md
+	@PYTHONPATH=tests:bench $(python) bench/migration.py
 
 .PHONY: clean
 clean: ## remove what was built; downloads stay in their caches

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from kubernetes import client
-from support.namespace import Namespace
+from support.inside import Inside
+from support.namespace import fresh_namespace
 from support.testbed import Testbed
-from support.waiting import until
+from support.vms import Vms, new_authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from elbowroom.authority.certificates import Authority
+    from support.namespace import Namespace
 
 ARTIFACTS = Path(__file__).resolve().parents[1] / ".cache" / "test-logs"
 
@@ -34,27 +36,27 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @pytest.fixture
 def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    base = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip("-")
-    name = f"{base}-{secrets.token_hex(3)}"
-    testbed.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
-    try:
-        default_account_exists(testbed, name)
-        yield Namespace(testbed, name)
-    finally:
-        # No grace: what a pod does when it is asked to end is a test's business, not the clean-up's. The pods' room is
-        # free again when they are gone, which the next test may count on.
-        testbed.kubectl("-n", name, "delete", "pods", "--all", "--grace-period=1", "--wait=false")
-        testbed.kubectl("delete", "namespace", name, "--wait=false")
-        until(f"no pod is left in {name}", lambda: not testbed.core.list_namespaced_pod(name).items, within=60)
+    with fresh_namespace(testbed, request.node.name) as made:
+        yield made
 
 
-def default_account_exists(testbed: Testbed, namespace: str) -> None:
-    """Wait for what pods need: a controller makes it a moment after the namespace."""
-    selector = "metadata.name=default"
-    until(
-        f"namespace {namespace} has its default service account",
-        lambda: testbed.core.list_namespaced_service_account(namespace, field_selector=selector).items,
-    )
+@pytest.fixture(scope="session")
+def inside(testbed: Testbed) -> Iterator[Inside]:
+    """Stand where the operator stands."""
+    with Inside(testbed) as standing:
+        yield standing
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return new_authority()
+
+
+@pytest.fixture
+def vms(namespace: Namespace, inside: Inside, authority: Authority) -> Iterator[Vms]:
+    found = Vms(namespace, inside, authority)
+    yield found
+    found.close()
 
 
 @pytest.fixture

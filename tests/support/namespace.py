@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from elbowroom.core.quantity import millicores, quantity_bytes
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from .waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .testbed import Testbed
 
 Json = dict[str, Any]
@@ -174,3 +180,29 @@ def describe(found: Json) -> str:
         for item in status.get("containerStatuses", [])
     ]
     return f"phase {status.get('phase')}, conditions {told}, containers {containers}"
+
+
+@contextmanager
+def fresh_namespace(testbed: Testbed, title: str) -> Iterator[Namespace]:
+    """Make a namespace, and take it away with all that is in it."""
+    base = re.sub(r"[^a-z0-9]+", "-", title.removeprefix("test_").lower())[:50].strip("-")
+    name = f"{base}-{secrets.token_hex(3)}"
+    testbed.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
+    try:
+        default_account_exists(testbed, name)
+        yield Namespace(testbed, name)
+    finally:
+        # No grace: what a pod does when it is asked to end is a test's business, not the clean-up's. The pods' room is
+        # free again when they are gone, which the next test may count on.
+        testbed.kubectl("-n", name, "delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        testbed.kubectl("delete", "namespace", name, "--wait=false")
+        until(f"no pod is left in {name}", lambda: not testbed.core.list_namespaced_pod(name).items, within=60)
+
+
+def default_account_exists(testbed: Testbed, namespace: str) -> None:
+    """Wait for what pods need: a controller makes it a moment after the namespace."""
+    selector = "metadata.name=default"
+    until(
+        f"namespace {namespace} has its default service account",
+        lambda: testbed.core.list_namespaced_service_account(namespace, field_selector=selector).items,
+    )

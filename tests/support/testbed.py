@@ -20,6 +20,7 @@ BINARY = ROOT / "bin" / "testbed"
 KUBECTL = ROOT / "bin" / "kubectl"
 # Containers of this image find the Python of the tests' own environment first in their PATH.
 PYTHON_IMAGE = "elbowroom.test/python"
+RUNNER_IMAGE = "elbowroom.test/runner"
 
 
 def run(*command: str | Path, within: float = 60, stdin: str | None = None, env: dict[str, str] | None = None) -> str:
@@ -52,7 +53,7 @@ class Testbed:
         """Say what to start, and through which other program; entering the context starts it."""
         self.directory = directory
         self.command = [
-            *through, str(BINARY), "up", "--dir", str(directory), "--nodes", str(nodes), "--image", f"{PYTHON_IMAGE}={ROOT}/.venv/bin", *flags,
+            *through, str(BINARY), "up", "--dir", str(directory), "--nodes", str(nodes), "--image", f"{PYTHON_IMAGE}={ROOT}/.venv/bin", "--image", f"{RUNNER_IMAGE}={ROOT}/.venv/bin", *flags,
         ]  # fmt: skip
         self.output = ""
         self._ready = threading.Event()
