@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from elbowroom.authority.certificates import issue_operator, issue_vm
+from elbowroom.authority.keeper import client_context
 from elbowroom.drivers.client import RunnerClient
 from elbowroom.drivers.interface import UnreachableError
 from elbowroom.drivers.qemu import QemuDriver
 from elbowroom.runner.messages import GuestState, Migrate, OfAttempt
 from elbowroom.runner.tls import Identity
 from support.console import assert_whole
-from support.vms import QUICK, client_context, new_authority
+from support.vms import QUICK, new_authority
 from support.waiting import until
 
 if TYPE_CHECKING:

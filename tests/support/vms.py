@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from base64 import b64encode
 from contextlib import suppress
@@ -19,6 +18,7 @@ import aiohttp
 import pytest
 import yaml
 from elbowroom.authority.certificates import Authority, issue_operator, issue_vm, new_authority_pair
+from elbowroom.authority.keeper import client_context
 from elbowroom.drivers.client import RunnerClient
 from elbowroom.drivers.interface import (
     RefusedError,
@@ -29,7 +29,7 @@ from elbowroom.drivers.interface import (
     VirtualMachine,
 )
 from elbowroom.drivers.qemu import QemuDriver
-from elbowroom.runner.tls import Files, Identity
+from elbowroom.runner.tls import Identity
 from qemu.qmp import QMPClient
 
 from .console import Console, Tick, ticks
@@ -38,7 +38,6 @@ from .testbed import KUBECTL, ROOT, RUNNER_IMAGE, run
 from .waiting import until
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Coroutine, Iterator
 
     from elbowroom.authority.certificates import KeyPair
@@ -487,15 +486,6 @@ class Vms:
         seen = self.run(self.driver.observe(source, receiver, attempt))
         self.run(self.driver.retire(source, attempt))
         return receiver, seen
-
-
-def client_context(pair: KeyPair, authority: Authority) -> ssl.SSLContext:
-    """Return a context that shows this certificate."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = Files(Path(folder))
-        for name, content in (("ca.crt", authority.bundle()), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
-            (files.folder / name).write_bytes(content)
-        return files.client()
 
 
 def new_authority() -> Authority:

@@ -1,7 +1,7 @@
 """Keys and certificates as values. Time comes in as an argument.
 
 All keys are RSA: QEMU's migration refuses ECDSA. Certificates live for a day and are renewed after two thirds of it;
-the authority lives for a year, and its successor is in everybody's bundle for a month before it signs anything.
+the authority lives for a year, and its successor is in everybody's bundle for two weeks before it signs anything.
 """
 
 from __future__ import annotations

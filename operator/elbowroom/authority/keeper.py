@@ -73,7 +73,7 @@ class Keeper:
         own = self._own
         if own is None or own[1] != authority or needs_renewal(own[0], authority, self._clock()):
             pair = await asyncio.to_thread(issue_operator, authority, self._clock())
-            own = self._own = (pair, authority, _context(pair, authority))
+            own = self._own = (pair, authority, client_context(pair, authority))
         return own[2]
 
     async def ensure_vm(self, identity: Identity) -> None:
@@ -201,7 +201,8 @@ def _parse(secret: client.V1Secret) -> Authority:
     return Authority(tuple(KeyPair(certificate, key) for certificate, key in zip(certificates, keys, strict=True)))
 
 
-def _context(pair: KeyPair, authority: Authority) -> ssl.SSLContext:
+def client_context(pair: KeyPair, authority: Authority) -> ssl.SSLContext:
+    """Return a context that shows this certificate."""
     # The ssl module reads keys from files only; these are gone as soon as it has.
     with tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder))

@@ -6,7 +6,7 @@ What is refused is not. Each call ends after a few tries; the reconciler comes b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import aiohttp
 from pydantic import ValidationError
@@ -33,7 +33,6 @@ _TRY_AGAIN = frozenset((502, 503, 504))
 _TRIES = 4
 _SECONDS = 20.0
 _CONNECT_SECONDS = 3.0
-M = TypeVar("M", bound=Message)
 
 
 class RunnerClient:

@@ -97,8 +97,6 @@ class Machine:
         self._shut_down = ""
         self._quitting = False
         self.size: Size | None = None
-        self._resizing = asyncio.Lock()
-        self._receiving = asyncio.Lock()
         self.revision = 0
         self._news = asyncio.Event()
 

@@ -34,7 +34,6 @@ class Reason(StrEnum):
     STALE_ATTEMPT = "StaleAttempt"
     BUSY = "Busy"
     COMMITTED = "Committed"
-    NOT_COMMITTED = "NotCommitted"
     CANCELLED = "Cancelled"
     ENDED = "Ended"
     NOT_YET = "NotYet"
@@ -85,7 +84,6 @@ class IncidentKind(StrEnum):
     DEATH = "QemuDied"
     RUNNER_RESTART = "RunnerRestarted"
     IO_ERROR = "DiskError"
-    PAUSED_UNANSWERED = "SwitchOverUnanswered"
 
 
 class Incident(Message):

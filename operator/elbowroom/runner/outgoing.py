@@ -314,7 +314,6 @@ class Transfer:
             self._pace = self._pace.saw_pass(dirty, self.record.limits)
             self._enter(TransferPhase.BRINK if self._pace.converging else TransferPhase.COPYING)
             self._note(info)
-            self._changed()
 
     def _overdue(self) -> bool:
         """Give up what takes too long. True when it has just done so."""
