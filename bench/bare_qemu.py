@@ -1,15 +1,13 @@
-"""The reference of bench/migration.py: the same QEMU and guest, moved by hand over QMP with nothing in between.
+"""The reference of bench/migration.py: the same QEMU, guest, pods and network, moved by hand over QMP.
 
-No runner, no commit point, no second look: two processes on this machine, TLS as in the product, and the destination
-starts the guest by itself, as QEMU does when it is left alone.
+No runner, no commit point, no second look: QEMU is the pod's only process, TLS is as in the product, and the
+destination starts the guest by itself, as QEMU does when it is left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,38 +15,48 @@ from typing import TYPE_CHECKING, Any
 from elbowroom.runner.command import Paths, arguments, default_shape
 from elbowroom.runner.config import parse
 from qemu.qmp import ConnectError, QMPClient, QMPError
-from support.console import Console, assert_whole, ticks
+from support.console import assert_whole, gap
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from elbowroom.runner.config import VMConfig
     from elbowroom.runner.tls import Files, Identity
+    from support.namespace import Json
+    from support.vms import Vms
+
+PORT = 8444
 
 
 @dataclass
 class Bare:
-    """One QEMU."""
+    """One QEMU, alone in its pod."""
 
+    vms: Vms
+    pod: str
+    description: Json
     folder: Path
-    config: VMConfig
-    process: subprocess.Popen[bytes] = field(init=False)
     monitor: QMPClient = field(init=False)
-    lines: list[str] = field(default_factory=list)
 
     async def start(self, *, incoming: bool) -> None:
-        """Start it, with a reader that notes when the guest says what."""
+        """Start it."""
         self.folder.mkdir(parents=True)
-        shape = default_shape(self.config, "tcg")
-        command = arguments("bare", self.config, shape, Paths(self.folder), incoming=incoming)
-        command = [word for word in command if word != "-S"]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)  # noqa: ASYNC220
-        threading.Thread(target=self._read, daemon=True).start()
+        container = self.description["spec"]["containers"][0]
+        config = parse(container["env"][0]["value"])
+        command = arguments("bare", config, default_shape(config, "tcg"), Paths(self.folder), incoming=incoming)
+        container["command"] = [word for word in command if word != "-S"]
+        for key in ("env", "readinessProbe", "livenessProbe"):
+            del container[key]
+        parent = str(self.folder.parent)
+        container["volumeMounts"].append({"name": "bare", "mountPath": parent})
+        self.description["spec"]["volumes"].append({"name": "bare", "hostPath": {"path": parent}})
+        self.vms.give_certificate("bare")
+        self.vms.namespace.apply(self.description)
         self.monitor = QMPClient("bare")
         end = time.monotonic() + 20
         while True:
             try:
-                await self.monitor.connect(str(self.folder / "monitor.sock"))
+                await self.monitor.connect(str(Paths(self.folder).monitor))
             except ConnectError:
                 if time.monotonic() > end:
                     raise
@@ -56,23 +64,15 @@ class Bare:
             else:
                 return
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            now = time.time()
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.9f}"[1:] + "Z"
-            self.lines.append(f"{stamp} {line.decode(errors='replace').rstrip()}")
+    def address(self) -> str:
+        """Return the pod's address."""
 
-    def ticks(self) -> Console:
-        """Return what the guest has said."""
-        return ticks("\n".join(self.lines))
+        def probe() -> str:
+            address = self.vms.namespace.pod(self.pod)["status"].get("podIP")
+            assert address, "no address yet"
+            return str(address)
 
-    async def until_ticking(self, count: int = 30) -> None:
-        """Wait until the guest says something."""
-        end = time.monotonic() + 60
-        while len(self.ticks()) < count:
-            assert time.monotonic() < end, "the bare guest does not count"
-            await asyncio.sleep(0.05)
+        return until(f"the pod {self.pod} has an address", probe)
 
     async def run(self, command: str, **arguments: Any) -> Any:
         """Have QEMU do something."""
@@ -82,38 +82,42 @@ class Bare:
         """End it."""
         with contextlib.suppress(QMPError, EOFError, OSError):
             await self.run("quit")
-        try:
-            self.process.wait(10)
-        finally:
-            self.process.kill()
         with contextlib.suppress(QMPError, EOFError, OSError):
             await self.monitor.disconnect()
+        self.vms.namespace.core.delete_namespaced_pod(self.pod, self.vms.namespace.name, grace_period_seconds=1)
 
 
 @dataclass
 class BareGuest:
     """A guest that is moved by hand, again and again."""
 
+    vms: Vms
     folder: Path
     files: Files
     identity: Identity
-    settings: str
+    options: dict[str, Any]
     moves: int = 0
     current: Bare = field(init=False)
 
+    def _next(self) -> Bare:
+        name = f"bare-{self.moves}"
+        node = f"node-{1 + self.moves % 2}"
+        description = self.vms.pod(name, vm="bare", node=node, **self.options)
+        return Bare(self.vms, name, description, self.folder / str(self.moves))
+
     async def boot(self) -> None:
         """Boot it."""
+        self.folder.mkdir()
         self.files.for_qemu(self.folder / "tls")
-        self.current = Bare(self.folder / "0", parse(self.settings.replace("PORT", "0")))
+        self.current = self._next()
         await self.current.start(incoming=False)
-        await self.current.until_ticking()
+        self.vms.until_ticking(self.current, more=30, within=60)
 
     async def move(self, bandwidth: int, downtime_ms: int) -> tuple[float, float, float]:
         """Move it; return milliseconds in all, of downtime as QEMU says, and of silence on the console."""
         self.moves += 1
-        target = Bare(self.folder / str(self.moves), self.current.config)
+        target = self._next()
         await target.start(incoming=True)
-        port = 20000 + self.moves
         for side, endpoint in ((self.current, "client"), (target, "server")):
             await side.run("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
             name = f"tls-{self.moves}"
@@ -123,20 +127,21 @@ class BareGuest:
             )  # fmt: skip
             await side.run("migrate-set-parameters", tls_creds=name, tls_hostname=self.identity.host)
         await self.current.run("migrate-set-parameters", max_bandwidth=bandwidth, downtime_limit=downtime_ms)
-        await target.run("migrate-incoming", uri=f"tcp:127.0.0.1:{port}")
+        await target.run("migrate-incoming", uri=f"tcp:0.0.0.0:{PORT}")
+        address = target.address()
         began = time.monotonic()
         with target.monitor.listener("RESUME") as resumed:
-            await self.current.run("migrate", uri=f"tcp:127.0.0.1:{port}")
+            await self.current.run("migrate", uri=f"tcp:{address}:{PORT}")
             async with asyncio.timeout(120):
                 await resumed.get()
         total = (time.monotonic() - began) * 1000
         info = await self._figures()
-        await target.until_ticking(20)
-        silence = (target.ticks()[0].at - self.current.ticks()[-1].at) * 1000
-        assert_whole([self.current.ticks(), target.ticks()])
+        after = self.vms.until_ticking(target, more=20)
+        before = self.vms.ticks(self.current)
+        assert_whole([before, after])
         await self.current.end()
         self.current = target
-        return total, float(info["downtime"]), silence
+        return total, float(info["downtime"]), gap(before, after)
 
     async def _figures(self) -> dict[str, Any]:
         end = time.monotonic() + 10

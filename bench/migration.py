@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import statistics
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
-import yaml
 from bare_qemu import BareGuest
 from elbowroom.authority.certificates import issue_vm
 from elbowroom.drivers.interface import TransferLimits, TransferState, VirtualMachine
@@ -27,7 +29,13 @@ from support.console import assert_whole, gap
 from support.inside import Inside
 from support.namespace import Namespace
 from support.testbed import Testbed
-from support.vms import GUEST, MIB, Guest, Vms, new_authority
+from support.vms import MIB, Guest, Vms, new_authority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from support.vms import InPod
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
@@ -48,6 +56,17 @@ class Move:
     total: float
     downtime: float
     gap: float
+
+
+@contextmanager
+def frozen(vms: Vms, guest: InPod) -> Iterator[None]:
+    """Stop a guest's QEMU: two guests on two cores would measure each other."""
+    process = vms.qemu_process(guest)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 class Ours:
@@ -77,6 +96,10 @@ class Ours:
         assert seen.downtime_ms is not None
         return Move(total, float(seen.downtime_ms), gap(before, after))
 
+    def frozen(self) -> AbstractContextManager[None]:
+        """Keep it still while the other one is measured."""
+        return frozen(self._vms, self._vm)
+
     async def _steer(self, source: VirtualMachine, receiver: VirtualMachine, attempt: int) -> None:
         driver = self._vms.driver
         await driver.start(source, receiver, attempt, LIMITS)
@@ -101,18 +124,19 @@ class Bare:
         contents = {"ca.crt": vms.authority.bundle(), "tls.crt": pair.certificate, "tls.key": pair.key}
         for name, content in contents.items():
             (secret / name).write_bytes(content)
-        settings = {
-            "kernel": str(GUEST / "vmlinuz"), "initrd": str(GUEST / "initrd"), "commandLine": LOAD.command_line(),
-            "maxCpus": 4, "memory": MEMORY, "maxMemory": "1Gi",
-        }  # fmt: skip
         self._loop = asyncio.new_event_loop()
-        self._guest = BareGuest(folder / "qemu", Files(secret), identity, yaml.safe_dump(settings))
-        (folder / "qemu").mkdir()
+        options = {"guest": LOAD, "memory": MEMORY}
+        self._guest = BareGuest(vms, folder / "qemu", Files(secret), identity, options)
         self._loop.run_until_complete(self._guest.boot())
+        self._vms = vms
 
     def move(self) -> Move:
         """Move it."""
         return Move(*self._loop.run_until_complete(self._guest.move(LIMITS.bandwidth, LIMITS.downtime_ms)))
+
+    def frozen(self) -> AbstractContextManager[None]:
+        """Keep it still while the other one is measured."""
+        return frozen(self._vms, self._guest.current)
 
     def end(self) -> None:
         """End it."""
@@ -134,8 +158,10 @@ def measure() -> tuple[list[Move], list[Move]]:
         try:
             by_runner = Ours(vms)
             for turn in range(MOVES):
-                bare.append(by_hand.move())
-                ours.append(by_runner.move())
+                with by_runner.frozen():
+                    bare.append(by_hand.move())
+                with by_hand.frozen():
+                    ours.append(by_runner.move())
                 print(
                     f"  {turn + 1:3d} of {MOVES}: bare {bare[-1].total:6.0f} ms, runner {ours[-1].total:6.0f} ms",
                     flush=True,

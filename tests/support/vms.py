@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import aiohttp
 import pytest
@@ -87,6 +87,14 @@ class Guest:
 
 
 QUIET = Guest()
+
+
+class InPod(Protocol):
+    """Whatever is in a pod and has a guest."""
+
+    @property
+    def pod(self) -> str:
+        """The pod's name."""
 
 
 class Vms:
@@ -186,11 +194,11 @@ class Vms:
         lines = [line for line in self.log(pod).splitlines() if " guest n=" not in line]
         return "\n".join(lines[-40:])
 
-    def ticks(self, vm: VirtualMachine) -> Console:
+    def ticks(self, vm: InPod) -> Console:
         """Return what the guest has said in this pod."""
         return ticks(self.log(vm.pod))
 
-    def until_ticking(self, vm: VirtualMachine, *, more: int = 25, within: float = 30) -> Console:
+    def until_ticking(self, vm: InPod, *, more: int = 25, within: float = 30) -> Console:
         """Wait until the guest has counted on in this pod."""
         first = len(self.ticks(vm))
 
@@ -284,7 +292,7 @@ class Vms:
         """Delete a pod that has no guest any more."""
         self.namespace.core.delete_namespaced_pod(vm.pod, self.namespace.name, grace_period_seconds=1)
 
-    def exec(self, vm: VirtualMachine, *command: str, check: bool = True) -> str:
+    def exec(self, vm: InPod, *command: str, check: bool = True) -> str:
         """Run a program in a VM's pod."""
         try:
             return self.namespace.kubectl("exec", vm.pod, "--", *command)
@@ -301,7 +309,7 @@ class Vms:
         """Send QEMU a signal."""
         os.kill(self.qemu_process(vm), number)
 
-    def qemu_process(self, vm: VirtualMachine) -> int:
+    def qemu_process(self, vm: InPod) -> int:
         """Return the process that runs, or receives, the guest in a pod, by this machine's numbers."""
         return self._process(vm, "qemu-system-x86_64")
 
@@ -309,7 +317,7 @@ class Vms:
         """Return the pod's first process, by this machine's numbers."""
         return self._process(vm, "elbowroom-runner")
 
-    def _process(self, vm: VirtualMachine, program: str) -> int:
+    def _process(self, vm: InPod, program: str) -> int:
         inside = self.exec(vm, "readlink", "/proc/self/ns/pid").strip()
         for process in processes():
             words = command_line(process.name).split()[:3]
