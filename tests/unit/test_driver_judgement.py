@@ -27,7 +27,7 @@ ATTEMPT = 3
 
 
 def status(state: GuestState, **more: Any) -> Status:
-    return Status(revision=7, vm="db", namespace="shop", runner="1", qemu="10.0.2", state=state, ready=False, **more)
+    return Status(revision=7, vm="db", namespace="shop", runner="1", qemu="10.0.2", state=state, **more)
 
 
 def source(

@@ -44,6 +44,7 @@ _CANCEL_SECONDS = 15.0
 _QUIT_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 1.0
 _WAIT_SECONDS = 900.0
+_NEWS_SECONDS = 0.01
 _UNPLUGGED = "a vCPU was unplugged, and under TCG QEMU waits for it for ever when it begins to migrate"
 
 
@@ -99,6 +100,7 @@ class Machine:
         self.size: Size | None = None
         self.revision = 0
         self._news = asyncio.Event()
+        self._telling: asyncio.TimerHandle | None = None
 
     # Its life
 
@@ -303,7 +305,7 @@ class Machine:
         """Tell whether a transfer is under way."""
         return self.transfer is not None and not self.transfer.phase.over
 
-    async def status(self, *, ready: bool) -> Status:
+    async def status(self) -> Status:
         """Return all that is known."""
         if self.state is GuestState.RUNNING and not self.moving and self.record.shape is not None:
             with contextlib.suppress(MonitorError):  # QEMU may be ending: the old answer is the best there is
@@ -311,7 +313,7 @@ class Machine:
         incoming = self.record.incoming
         return Status(
             revision=self.revision, vm=self.identity.name, namespace=self.identity.namespace, runner=__version__,
-            qemu=self._monitor.version if self._monitor else None, state=self.state, ready=ready, size=self.size,
+            qemu=self._monitor.version if self._monitor else None, state=self.state, size=self.size,
             shape=self.record.shape, last_attempt=self.record.last_attempt, obstacle=self.record.obstacle,
             incidents=tuple(self.record.incidents),
             incoming=None if incoming is None else self._incoming(incoming),
@@ -331,14 +333,19 @@ class Machine:
                     await self._news.wait()
 
     def changed(self) -> None:
-        """Write the record, and tell who waits for news."""
+        """Write the record, and tell who waits for news: a moment later, QEMU's next event may be urgent."""
         self.revision += 1
-        self._news.set()
-        self._news = asyncio.Event()
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(_NEWS_SECONDS, self._tell)
         text = self.record.model_dump_json()
         if text != self._written:
             self._file.save(self.record)
             self._written = text
+
+    def _tell(self) -> None:
+        self._telling = None
+        self._news.set()
+        self._news = asyncio.Event()
 
     @property
     def connection(self) -> Monitor:

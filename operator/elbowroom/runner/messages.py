@@ -271,7 +271,6 @@ class Status(Message):
     """The version of the runner."""
     qemu: str | None
     state: GuestState
-    ready: bool
     size: Size | None = None
     shape: Shape | None = None
     incoming: Incoming | None = None

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CAPABILITIES = ("events", "return-path", "pause-before-switchover", "late-block-activate", "dirty-bitmaps")
 _LOOK_SECONDS = 2.0
+_GLANCE_SECONDS = 0.5
+_PROGRESS_SECONDS = 0.25
 _RELEASE_SECONDS = 600.0
 _STANDSTILL_SECONDS = 10.0
 _DEAD = ("failed", "cancelled", "none", "postcopy-paused")
@@ -71,7 +73,8 @@ class Transfer:
         self._settled_at = 0.0
         self._post_copy = False
         self._told = False
-        self._released_with: tuple[Limits, bool] | None = None
+        self._told_at = 0.0
+        self._parameters: pacing.Parameters = {}
         self._releasing: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -161,8 +164,8 @@ class Transfer:
             self._wait_for_commit()
 
     def _continue(self) -> None:
-        self._enter(TransferPhase.SWITCHING)
         self._call(self._monitor.run("migrate-continue", {"state": "pre-switchover"}))
+        self._enter(TransferPhase.SWITCHING)
 
     def _wait_for_commit(self) -> None:
         hold = self.record.limits.hold_ms
@@ -271,10 +274,20 @@ class Transfer:
         return info
 
     async def _after_commit(self) -> None:
-        if self._status == "active" and self._released_with != (self.record.limits, bool(self._pace.fastest)):
-            self._released_with = (self.record.limits, bool(self._pace.fastest))
-            await self._monitor.run("migrate-set-parameters", pacing.released(self.record.limits, self._pace.fastest))
-        await self._sleep(0.1)
+        if self._status == "active":
+            await self._set(pacing.released(self.record.limits, self._pace.fastest))
+        await self._sleep(_GLANCE_SECONDS if self._pace.fastest else 0.1)
+        # While the guest stands still QEMU is not bothered: its events say all.
+        end = time.monotonic() + _GLANCE_SECONDS
+        while self._status in _STANDING and not self.record.cancelled and time.monotonic() < end:
+            self._wake.clear()
+            await self._sleep(end - time.monotonic())
+
+    async def _set(self, parameters: pacing.Parameters) -> None:
+        """Tell QEMU what it has not been told yet."""
+        if parameters != self._parameters:
+            await self._monitor.run("migrate-set-parameters", parameters)
+            self._parameters = parameters
 
     async def _before_commit(self, info: dict[str, Any]) -> None:
         if self._status != "active" or not info.get("ram"):
@@ -286,11 +299,11 @@ class Transfer:
             if time.monotonic() < self._settled_at and not pacing.outlasts_window(remaining, self.record.limits):
                 await self._sleep(self._settled_at - time.monotonic())
                 return
-            await self._monitor.run("migrate-set-parameters", pacing.sending(self.record.limits))
+            await self._set(pacing.sending(self.record.limits))
             await self._sleep(pacing.until_next_look(remaining, self._pace.fastest))
             return
         if self.phase is TransferPhase.BRINK:
-            await self._monitor.run("migrate-set-parameters", pacing.waiting())
+            await self._set(pacing.waiting())
             await self._sleep(self._pace.hold)
             if self._wake.is_set():
                 return
@@ -298,7 +311,7 @@ class Transfer:
 
     async def _next_pass(self) -> None:
         self._passes.clear()
-        await self._monitor.run("migrate-set-parameters", pacing.looking())
+        await self._set(pacing.looking())
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 await self._passes.wait()
@@ -306,7 +319,7 @@ class Transfer:
             log.warning("QEMU did not begin a pass", extra={"attempt": self.record.attempt})
         if self.record.committed or self._status != "active":
             return
-        await self._monitor.run("migrate-set-parameters", pacing.waiting())
+        await self._set(pacing.waiting())
         self._settled_at = time.monotonic() + pacing.SETTLES
         info = await self._monitor.ask("query-migrate")
         if info.get("status") == "active":
@@ -377,7 +390,9 @@ class Transfer:
             dirty_bytes=self._pace.dirty, converging=self._pace.converging,
             throttle_percent=int(info.get("cpu-throttle-percentage", 0)), elapsed_ms=int(info.get("total-time", 0)),
         )  # fmt: skip
-        self._changed()
+        if over or time.monotonic() > self._told_at + _PROGRESS_SECONDS:
+            self._told_at = time.monotonic()
+            self._changed()
 
     def _percent(self, remaining: int, total: int) -> float:
         # Later passes are small: what counts is how much of the guest has been sent at least once.

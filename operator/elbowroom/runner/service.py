@@ -84,12 +84,8 @@ class Service:
         app.router.add_get("/livez", self._livez)
         return app
 
-    async def ready(self) -> bool:
-        """Tell whether the guest is here, runs and is up."""
-        return self._machine.state is GuestState.RUNNING and await self._check.passes()
-
     async def _readyz(self, _request: web.Request) -> web.Response:
-        ready = await self.ready()
+        ready = self._machine.state is GuestState.RUNNING and await self._check.passes()
         # The guest may have left while it was being asked.
         ready = ready and self._machine.state is GuestState.RUNNING
         return web.Response(status=200 if ready else 503, text=f"the guest is {self._machine.state}\n")
@@ -154,9 +150,8 @@ class Service:
         return await self._answer()
 
     async def _answer(self) -> web.Response:
-        # A guest on the move is not asked: it has other things to do, and its readiness is no news.
-        ready = not self._machine.moving and await self.ready()
-        return _json(await self._machine.status(ready=ready))
+        # The guest itself is not asked: one that has just arrived has other things to do. Readiness is the kubelet's.
+        return _json(await self._machine.status())
 
     async def _receive(self, request: web.Request) -> web.Response:
         await self._calls.receive(await _body(request, Receive))
