@@ -37,6 +37,7 @@ demo-down: ## stop the demo's cluster
 
 .PHONY: test
 test: bin/testbed qemu .cache/guest/complete ## run all tests
+	@scripts/setup-test-tools
 	@cd testbed && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)
 	@$(python) -m pytest $(ARGS)
 

@@ -193,9 +193,10 @@ def write(bare: list[Move], ours: list[Move]) -> None:
     text = f"""# The cost of the runner
 
 `make bench-migration`: the runner's moves against those of bare QEMU, driven by hand over QMP, in turns on one
-machine of two cores, under TCG. {MOVES} moves each of a guest of 256 MiB that dirties {LOAD.dirty_mb_per_s} MB/s in
+machine of two cores, under TCG. Both run in pods of the same cluster, on the same network, with TLS; while one is
+measured the other is kept still. {MOVES} moves each of a guest of {MEMORY}B that dirties {LOAD.dirty_mb_per_s} MB/s in
 {LOAD.working_set_mib} MiB, at a bandwidth of {LIMITS.bandwidth >> 20} MiB/s with an allowed downtime of
-{LIMITS.downtime_ms} ms, both with TLS.
+{LIMITS.downtime_ms} ms.
 
 Bare QEMU switches over as soon as it can, and its destination starts the guest by itself. The runner holds the guest
 at the brink until it is committed, and its receiver waits for the source's word. Median (largest):

@@ -303,7 +303,7 @@ class Vms:
 
     def kill_agent(self, vm: VirtualMachine) -> None:
         """Kill a runner's agent, which does not expect it."""
-        self.exec(vm, "pkill", "-KILL", "-f", "elbowroom.runner.agent")
+        self.signal_agent(vm, signal.SIGKILL)
 
     def signal_qemu(self, vm: VirtualMachine, number: int) -> None:
         """Send QEMU a signal."""
