@@ -41,6 +41,10 @@ test: bin/testbed qemu .cache/guest/complete ## run all tests
 	@cd testbed && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)
 	@$(python) -m pytest $(ARGS)
 
+.PHONY: explore
+explore: .venv/.complete ## try every interleaving of small worlds with the shipped decisions (MORE_FAULTS=1 for longer)
+	@PYTHONPATH=tests $(python) -m explore
+
 .PHONY: lint
 lint: .venv/.complete ## check style, types and layers
 	@.venv/bin/ruff check .
@@ -56,6 +60,10 @@ lint: .venv/.complete ## check style, types and layers
 format: .venv/.complete ## put the code into shape
 	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
 	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w testbed tests/guest
+
+.PHONY: crds
+crds: .venv/.complete ## write crds/ anew from the models
+	@$(python) -m elbowroom.api.crds crds
 
 .PHONY: lock
 lock: .venv/.complete ## write requirements/*.txt anew

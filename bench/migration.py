@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 from bare_qemu import BareGuest
 from elbowroom.authority.certificates import issue_vm
-from elbowroom.drivers.interface import TransferLimits, TransferState, VirtualMachine
+from elbowroom.core.world import TransferState
+from elbowroom.drivers.interface import TransferLimits, VirtualMachine
 from elbowroom.runner.tls import Files, Identity
 from kubernetes import client
 from support.console import assert_whole, gap

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from elbowroom.drivers.interface import TransferLimits, TransferState
+from elbowroom.core.world import TransferState
+from elbowroom.drivers.interface import TransferLimits
 from elbowroom.runner.messages import GuestState
 from support.console import assert_whole, gap
 from support.namespace import condition

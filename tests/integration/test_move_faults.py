@@ -6,7 +6,8 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from elbowroom.drivers.interface import RefusedError, TransferLimits, TransferState, UnreachableError
+from elbowroom.core.world import TransferState
+from elbowroom.drivers.interface import RefusedError, TransferLimits, UnreachableError
 from elbowroom.runner.messages import GuestState, IncidentKind, OfAttempt
 from support.console import assert_whole
 from support.namespace import fresh_namespace

@@ -19,15 +19,9 @@ import pytest
 import yaml
 from elbowroom.authority.certificates import Authority, issue_operator, issue_vm, new_authority_pair
 from elbowroom.authority.keeper import client_context
+from elbowroom.core.world import TransferState
 from elbowroom.drivers.client import RunnerClient
-from elbowroom.drivers.interface import (
-    RefusedError,
-    Transfer,
-    TransferLimits,
-    TransferState,
-    UnreachableError,
-    VirtualMachine,
-)
+from elbowroom.drivers.interface import RefusedError, Transfer, TransferLimits, UnreachableError, VirtualMachine
 from elbowroom.drivers.qemu import QemuDriver
 from elbowroom.runner.tls import Identity
 from qemu.qmp import QMPClient

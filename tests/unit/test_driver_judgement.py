@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from elbowroom.drivers.interface import TransferState
+from elbowroom.core.world import TransferState
 from elbowroom.drivers.judgement import judge
 from elbowroom.runner.messages import (
     Destination,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from elbowroom.core.world import TransferState
 
 Pod = Mapping[str, Any]
 """A pod as the API server writes it."""
@@ -73,30 +75,6 @@ class TransferLimits:
     auto_converge: bool = True
     multifd_channels: int = 0
     post_copy: bool = False
-
-
-class TransferState(StrEnum):
-    """Where a move is."""
-
-    NOT_STARTED = "NotStarted"
-    COPYING = "Copying"
-    AT_BRINK = "AtBrink"
-    """It can switch over as soon as it is committed."""
-    COMMITTED = "Committed"
-    SWITCHING = "Switching"
-    ARRIVED = "Arrived"
-    """The source has let go for ever, and the receiver has not run the guest yet: it needs `release`."""
-    SUCCEEDED = "Succeeded"
-    """The guest runs in the receiver, and nothing has happened to it."""
-    CANCELLED = "Cancelled"
-    FAILED = "Failed"
-    """The guest runs in the source, as before."""
-    DAMAGED = "Damaged"
-    """The guest moved, and was reset, panicked or died on the way or after it. There is nothing to go back to."""
-    LOST = "Lost"
-    """Neither side has the guest any more."""
-    UNKNOWN = "Unknown"
-    """The side that would know does not answer."""
 
 
 @dataclass(frozen=True)

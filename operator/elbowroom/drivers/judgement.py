@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elbowroom.core.world import TransferState
 from elbowroom.runner.messages import GuestState, IncidentKind, TransferPhase
 
-from .interface import Transfer, TransferState
+from .interface import Transfer
 
 if TYPE_CHECKING:
     from elbowroom.runner.messages import Outgoing, Status

@@ -1,0 +1,458 @@
+"""The world as frozen values: what was observed, and nothing that was not.
+
+Everything in here may be old by the time it is looked at. So each action that follows from it says what it relies on
+(actions.py), and whoever carries it out checks that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from .room import NOTHING, Room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .reasons import Reason
+    from .selector import Selector
+
+
+class PodPhase(StrEnum):
+    """As far as it matters here."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    ENDED = "Ended"
+
+
+class Resize(StrEnum):
+    """What the kubelet says to the size that the pod's spec has now."""
+
+    DONE = "Done"
+    UNSEEN = "Unseen"
+    DEFERRED = "Deferred"
+    IN_PROGRESS = "InProgress"
+    INFEASIBLE = "Infeasible"
+
+
+class Container(NamedTuple):
+    """One container, by its spec."""
+
+    name: str
+    request: Room
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    """Empty before it is bound."""
+    allocated: Room = NOTHING
+    """What the kubelet has given it: the whole pod, overhead included."""
+    size: Room = NOTHING
+    """What the scheduler counts: the largest of spec, allocated and actual."""
+    containers: tuple[Container, ...] = ()
+    peak: Room = NOTHING
+    """What its init containers take before the others start."""
+    overhead: Room = NOTHING
+    fixed: Room | None = None
+    """Its pod-level request, where it has one: then containers do not count."""
+    phase: PodPhase = PodPhase.RUNNING
+    terminating: bool = False
+    resize: Resize = Resize.DONE
+    priority: int = 0
+    ready: bool = True
+    vm: str = ""
+    movable: bool = False
+    why_fixed: str = ""
+    """Why it must not be moved, where its owner would allow it."""
+    labels: frozenset[tuple[str, str]] = frozenset()
+    owner: str = ""
+    """The UID of the migration that it would be collected with."""
+    attempt: int = 0
+    """The attempt that it was made to receive; 0 where its guest has booted."""
+    fence: str = ""
+    """What was last written on it to keep late resizes out."""
+    created_at: float = 0.0
+    version: str = ""
+    """Its resourceVersion."""
+
+    @property
+    def lives(self) -> bool:
+        """Tell whether it runs, and will."""
+        return self.phase is PodPhase.RUNNING and not self.terminating
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether it takes room. A pod that is ending does until it has ended."""
+        return self.phase is not PodPhase.ENDED
+
+    def spec(self) -> Room:
+        """Return the whole pod's request by its spec."""
+        return self._whole(dict(self.containers))
+
+    def with_container(self, name: str, wanted: Room) -> Room:
+        """Return the whole pod's request if one container had another size."""
+        return self._whole({**dict(self.containers), name: wanted})
+
+    def container(self, name: str) -> Room:
+        """Return one container's request."""
+        return dict(self.containers)[name]
+
+    def _whole(self, containers: dict[str, Room]) -> Room:
+        if self.fixed is not None:
+            return self.fixed.plus(self.overhead)
+        sizes = Room(sum(room[0] for room in containers.values()), sum(room[1] for room in containers.values()))
+        return sizes.most(self.peak).plus(self.overhead)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node with its pods."""
+
+    name: str
+    allocatable: Room
+    pods: tuple[Pod, ...] = ()
+    ready: bool = True
+    """It runs, and takes pods."""
+    requested: Room = field(init=False)
+    """What the scheduler counts. Summed up once: there are thousands of nodes, and each is asked often."""
+
+    def __post_init__(self) -> None:
+        counted = [pod.size for pod in self.pods if pod.counts]
+        object.__setattr__(self, "requested", Room(sum(size[0] for size in counted), sum(size[1] for size in counted)))
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return one of its pods."""
+        return next((pod for pod in self.pods if pod.uid == uid), None)
+
+
+class HoldPhase(StrEnum):
+    """What the scheduler has said about a hold."""
+
+    PENDING = "Pending"
+    HELD = "Held"
+    CLAIMED = "Claimed"
+    RELEASED = "Released"
+    REFUSED = "Refused"
+
+
+class Payer(NamedTuple):
+    """A neighbour whose leaving pays for a hold, and the name of its receiver."""
+
+    uid: str
+    receiver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The room on one node that belongs to one pod."""
+
+    claimant: str
+    """Its UID, and the hold's name."""
+    request: str
+    """The request's UID."""
+    node: str
+    target: Room
+    """The claimant's whole size afterwards."""
+    payers: tuple[Payer, ...] = ()
+    priority: int = 0
+    created_at: float = 0.0
+    expires_at: float = 0.0
+    committed: bool = False
+    """A neighbour may have left for it, or its claimant been resized: it does not expire, and is not taken back."""
+    round: int = 1
+    """The request's plan that it belongs to."""
+    phase: HoldPhase = HoldPhase.PENDING
+    """What the scheduler has said about the spec as it is now; PENDING while it has said nothing."""
+    reason: str = ""
+    message: str = ""
+    shortfall: Room = NOTHING
+    version: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Tell whether it keeps others out, or may yet."""
+        return self.phase not in (HoldPhase.RELEASED, HoldPhase.REFUSED)
+
+    @property
+    def promised(self) -> bool:
+        """Tell whether the scheduler has said that it keeps the room."""
+        return self.phase in (HoldPhase.HELD, HoldPhase.CLAIMED)
+
+    def precedes(self, other: Hold) -> bool:
+        """Tell whether room that belongs to nobody is this one's before it is the other's."""
+        return self._rank() < other._rank()
+
+    def _rank(self) -> tuple[bool, int, float, str]:
+        return (not self.committed, -self.priority, self.created_at, self.claimant)
+
+
+class TransferState(StrEnum):
+    """Where a guest's transfer is, as the runners of both sides tell it."""
+
+    NOT_STARTED = "NotStarted"
+    COPYING = "Copying"
+    AT_BRINK = "AtBrink"
+    """It can switch over as soon as it is committed."""
+    COMMITTED = "Committed"
+    SWITCHING = "Switching"
+    ARRIVED = "Arrived"
+    """The source has let go for ever, and the receiver has not run the guest yet: it needs `release`."""
+    SUCCEEDED = "Succeeded"
+    """The guest runs in the receiver, and nothing has happened to it."""
+    CANCELLED = "Cancelled"
+    FAILED = "Failed"
+    """The guest runs in the source, as before."""
+    DAMAGED = "Damaged"
+    """The guest moved, and was reset, panicked or died on the way or after it. There is nothing to go back to."""
+    LOST = "Lost"
+    """Neither side has the guest any more."""
+    UNKNOWN = "Unknown"
+    """The side that would know does not answer."""
+
+
+class Transfer(NamedTuple):
+    """What is known about a transfer."""
+
+    state: TransferState
+    percent: int = 0
+    message: str = ""
+
+
+class GuestSize(NamedTuple):
+    """What a guest has: vCPUs that are online, bytes that are plugged."""
+
+    cpus: int
+    memory: int
+
+
+class RequestPhase(StrEnum):
+    """Where a request is."""
+
+    PENDING = "Pending"
+    SHRINKING = "Shrinking"
+    HOLDING = "Holding"
+    MOVING = "Moving"
+    COMMITTING = "Committing"
+    SWAPPING = "Swapping"
+    GROWING = "Growing"
+    RELEASING = "Releasing"
+    UNDOING = "Undoing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    PARTIALLY_MOVED = "PartiallyMoved"
+
+    @property
+    def final(self) -> bool:
+        """Tell whether nothing follows."""
+        return self in _FINAL_REQUEST
+
+
+_FINAL_REQUEST = frozenset(
+    (RequestPhase.SUCCEEDED, RequestPhase.FAILED, RequestPhase.CANCELLED, RequestPhase.PARTIALLY_MOVED)
+)
+
+
+class Planned(NamedTuple):
+    """A neighbour that is to be moved, with the names that were chosen before anything was made."""
+
+    uid: str
+    namespace: str
+    name: str
+    vm: str
+    size: Room
+    migration: str
+    receiver: str
+
+
+class Outcome(NamedTuple):
+    """How a request will have ended once everything is put back; `PENDING` for another try."""
+
+    phase: RequestPhase
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """How far a request is. All that it remembers is in here."""
+
+    phase: RequestPhase = RequestPhase.PENDING
+    reason: Reason | None = None
+    message: str = ""
+    claimant: str = ""
+    """The UID of the pod that gets the size."""
+    container: str = ""
+    node: str = ""
+    original: Room = NOTHING
+    """The container's size before."""
+    wanted: Room = NOTHING
+    """The container's size afterwards."""
+    target: Room = NOTHING
+    """The whole pod's size afterwards."""
+    shortfall: Room = NOTHING
+    plan: tuple[Planned, ...] = ()
+    room_appeared: bool = False
+    """The room came by itself: nobody in the plan is moved."""
+    round: int = 0
+    avoid: tuple[str, ...] = ()
+    """UIDs of neighbours whose move has failed."""
+    outcome: Outcome | None = None
+    retry_at: float = 0.0
+    finished_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One VMScaleRequest."""
+
+    uid: str
+    namespace: str
+    name: str
+    vm: str = ""
+    pod: str = ""
+    container: str = ""
+    cpu: int | None = None
+    """Thousandths of a core; nothing where it stays as it is."""
+    memory: int | None = None
+    moves: bool = True
+    """The strategy allows to move neighbours."""
+    at_most: int = 4
+    selector: Selector | None = None
+    priority: int = 0
+    deadline: float = 600.0
+    dry_run: bool = False
+    suspend: bool = False
+    deleted: bool = False
+    created_at: float = 0.0
+    keep_for: float = 86400.0
+    status: RequestStatus = RequestStatus()
+    version: str = ""
+
+
+class MigrationPhase(StrEnum):
+    """Where a migration is."""
+
+    PENDING = "Pending"
+    BINDING = "Binding"
+    TRANSFERRING = "Transferring"
+    AT_BRINK = "AtBrink"
+    SWITCHING_OVER = "SwitchingOver"
+    MOVED = "Moved"
+    CANCELLING = "Cancelling"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Tell whether nothing follows."""
+        return self in _FINAL_MIGRATION
+
+
+_FINAL_MIGRATION = frozenset((MigrationPhase.SUCCEEDED, MigrationPhase.FAILED, MigrationPhase.CANCELLED))
+
+
+class MigrationOutcome(NamedTuple):
+    """How a migration will have ended."""
+
+    phase: MigrationPhase
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """How far a migration is. All that it remembers is in here."""
+
+    phase: MigrationPhase = MigrationPhase.PENDING
+    reason: Reason | None = None
+    message: str = ""
+    source: str = ""
+    """The UID of the pod that the guest leaves."""
+    source_node: str = ""
+    receiver: str = ""
+    """The receiver's name, stored before the pod is made."""
+    receiver_uid: str = ""
+    attempt: int = 0
+    committed: bool = False
+    """The one write that decides: from here on it cannot be called off."""
+    outcome: MigrationOutcome | None = None
+    started_at: float = 0.0
+    finished_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One VMMigration."""
+
+    uid: str
+    namespace: str
+    name: str
+    vm: str
+    request: str = ""
+    """The UID of the request that it makes room for; empty where it was made by hand."""
+    pod: str = ""
+    """The UID of the pod that is to leave, where a request says so."""
+    receiver: str = ""
+    node: str = ""
+    """Where it has to go, if that matters."""
+    deadline: float = 1800.0
+    deleted: bool = False
+    created_at: float = 0.0
+    keep_for: float = 86400.0
+    status: MigrationStatus = MigrationStatus()
+    version: str = ""
+
+
+class Check(NamedTuple):
+    """What the API server says to a resize that was only tried."""
+
+    allowed: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that was observed."""
+
+    nodes: Mapping[str, Node]
+    unbound: tuple[Pod, ...] = ()
+    """Pods without a node."""
+    requests: Mapping[str, Request] = field(default_factory=dict)
+    migrations: Mapping[str, Migration] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    """By the claimant's UID."""
+    transfers: Mapping[str, Transfer] = field(default_factory=dict)
+    """By the migration's UID, for migrations that are not over."""
+    guests: Mapping[str, GuestSize] = field(default_factory=dict)
+    """By the pod's UID, for claimants."""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """By the request's UID, where its resize was tried a moment ago."""
+
+    def pods(self) -> Iterator[Pod]:
+        """Return all pods."""
+        for node in self.nodes.values():
+            yield from node.pods
+        yield from self.unbound
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod."""
+        return next((pod for pod in self.pods() if pod.uid == uid), None)
+
+    def pod_named(self, namespace: str, name: str) -> Pod | None:
+        """Return a pod by its name."""
+        return next((pod for pod in self.pods() if pod.name == name and pod.namespace == namespace), None)
+
+    def migration_named(self, namespace: str, name: str) -> Migration | None:
+        """Return a migration by its name."""
+        found = (item for item in self.migrations.values() if item.name == name and item.namespace == namespace)
+        return next(found, None)
