@@ -1,0 +1,314 @@
+"""What to do next about a migration: one function per phase.
+
+Until the commit everything can be undone, and the receiver is made away with. The commit is one write to the migration
+(`committed`); whoever writes it has seen the guest at the brink and the receiver detached. After it there is only one
+direction: forward, unless QEMU itself says that the guest has stayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from .actions import (
+    CancelTransfer,
+    CommitTransfer,
+    CreateReceiver,
+    DeletePod,
+    DetachReceiver,
+    Forget,
+    ReleaseTransfer,
+    StartTransfer,
+    WriteMigration,
+)
+from .reasons import Reason
+from .world import (
+    MigrationOutcome,
+    MigrationPhase,
+    PodPhase,
+    RequestPhase,
+    Resize,
+    Transfer,
+    TransferState,
+)
+
+if TYPE_CHECKING:
+    from .actions import Actions
+    from .policy import Policy
+    from .world import Migration, Pod, Request, World
+
+_NOT_STARTED = Transfer(TransferState.NOT_STARTED)
+_STAYED = (TransferState.FAILED, TransferState.CANCELLED)
+_WANTING = (RequestPhase.MOVING, RequestPhase.COMMITTING)
+
+
+def decide(world: World, migration: Migration, now: float, policy: Policy) -> Actions:
+    """Return what to do next about a migration."""
+    phase = migration.status.phase
+    match phase:
+        case MigrationPhase.PENDING:
+            return _pending(world, migration, now)
+        case MigrationPhase.BINDING:
+            return _binding(world, migration, now, policy)
+        case MigrationPhase.TRANSFERRING | MigrationPhase.AT_BRINK:
+            return _transferring(world, migration, now)
+        case MigrationPhase.SWITCHING_OVER:
+            return _switching_over(world, migration)
+        case MigrationPhase.MOVED:
+            return _moved(world, migration, now)
+        case MigrationPhase.CANCELLING:
+            return _cancelling(world, migration, now)
+        case MigrationPhase.SUCCEEDED | MigrationPhase.FAILED | MigrationPhase.CANCELLED:
+            return _over(world, migration, now)
+        case _:
+            assert_never(phase)
+
+
+def can_commit(world: World, migration: Migration) -> bool:
+    """Tell whether a migration may be committed: the guest at the brink, the receiver not to be collected."""
+    receiver = receiver_of(world, migration)
+    return (
+        migration.status.phase is MigrationPhase.AT_BRINK
+        and not migration.deleted
+        and receiver is not None
+        and receiver.lives
+        and not receiver.owner
+    )
+
+
+def commit(migration: Migration) -> WriteMigration:
+    """Return the write that decides."""
+    status = replace(
+        migration.status, phase=MigrationPhase.SWITCHING_OVER, committed=True, reason=Reason.SWITCHING_OVER, message=""
+    )
+    return WriteMigration(migration.uid, migration.version, status)
+
+
+def cancel(migration: Migration, outcome: MigrationOutcome) -> WriteMigration:
+    """Return the write that calls a migration off. Not for one that is committed."""
+    status = replace(
+        migration.status,
+        phase=MigrationPhase.CANCELLING,
+        outcome=outcome,
+        reason=outcome.reason,
+        message=outcome.message,
+    )
+    return WriteMigration(migration.uid, migration.version, status)
+
+
+def receiver_of(world: World, migration: Migration) -> Pod | None:
+    """Return the receiver."""
+    status = migration.status
+    if status.receiver_uid:
+        return world.pod(status.receiver_uid)
+    return world.pod_named(migration.namespace, status.receiver) if status.receiver else None
+
+
+def _gone(pod: Pod | None) -> bool:
+    return pod is None or pod.phase is PodPhase.ENDED
+
+
+def _write(migration: Migration, phase: MigrationPhase, reason: Reason, **changes: object) -> Actions:
+    status = replace(migration.status, phase=phase, reason=reason, message="", **changes)  # type: ignore[arg-type]
+    return () if status == migration.status else (WriteMigration(migration.uid, migration.version, status),)
+
+
+def _stop(world: World, migration: Migration, now: float) -> MigrationOutcome | None:
+    """Return why a migration that is not committed should end, or nothing."""
+    source = world.pod(migration.status.source or migration.pod)
+    if migration.deleted:
+        return MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED)
+    if migration.request and not _wanted(world.requests.get(migration.request), migration):
+        return MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED, "the request does not need it any more")
+    if migration.status.source and (_gone(source) or (source is not None and source.terminating)):
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.NEIGHBOUR_GONE)
+    if now > migration.created_at + migration.deadline:
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.DEADLINE)
+    return None
+
+
+def _wanted(request: Request | None, migration: Migration) -> bool:
+    """Tell whether its request still counts on it. One that is not seen does not."""
+    if request is None or request.status.phase not in _WANTING or request.status.room_appeared:
+        return False
+    return any(planned.migration == migration.name for planned in request.status.plan)
+
+
+def _pending(world: World, migration: Migration, now: float) -> Actions:
+    if (outcome := _stop(world, migration, now)) is not None:
+        return (cancel(migration, outcome),)
+    source = _source(world, migration)
+    if isinstance(source, MigrationOutcome):
+        return (cancel(migration, source),)
+    if source is None:
+        return _write(migration, MigrationPhase.PENDING, Reason.IN_USE)
+    used = [other.status.attempt for other in world.migrations.values() if other.status.source == source.uid]
+    # By the clock, so that it is higher than those of attempts that nobody remembers.
+    attempt = max([int(now), source.attempt, *used]) + 1
+    return _write(
+        migration, MigrationPhase.BINDING, Reason.RECEIVER_UNBOUND, source=source.uid, source_node=source.node,
+        receiver=migration.receiver or f"{migration.vm}-{migration.uid[:8]}", attempt=attempt, started_at=now,
+    )  # fmt: skip
+
+
+def _source(world: World, migration: Migration) -> Pod | MigrationOutcome | None:
+    """Return the pod that is to leave, why there is none, or nothing where it is part of something else now."""
+    if migration.pod:
+        source = world.pod(migration.pod)
+    else:
+        found = [pod for pod in world.pods() if pod.vm == migration.vm and pod.namespace == migration.namespace]
+        source = next((pod for pod in found if pod.lives and pod.ready), None) or next(iter(found), None)
+    if source is None or not source.lives or not source.node:
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.VM_NOT_FOUND)
+    if not source.movable:
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.NOT_OPTED_IN, source.why_fixed)
+    return None if source.uid in in_use(world, besides=migration) else source
+
+
+def in_use(world: World, *, besides: Migration | None = None, request: str = "") -> frozenset[str]:
+    """Return the UIDs of pods that are part of a move or of a hold of somebody else's."""
+    own = besides.request if besides is not None else request
+    used: set[str] = set()
+    for hold in world.holds.values():
+        if hold.live and hold.request != own:
+            used.update((hold.claimant, *(payer.uid for payer in hold.payers)))
+    for other in world.migrations.values():
+        if (besides is None or other.uid != besides.uid) and not other.status.phase.final:
+            used.update(uid for uid in (other.status.source, other.pod, other.status.receiver_uid) if uid)
+    return frozenset(used)
+
+
+def _binding(world: World, migration: Migration, now: float, policy: Policy) -> Actions:
+    status = migration.status
+    if (outcome := _stop(world, migration, now)) is not None:
+        return (cancel(migration, outcome),)
+    receiver = receiver_of(world, migration)
+    if receiver is None and not status.receiver_uid:
+        return (CreateReceiver(migration.uid, status.source, status.receiver, status.attempt, migration.node),)
+    if (outcome := _bad_receiver(migration, receiver)) is not None:
+        return (cancel(migration, outcome),)
+    assert receiver is not None  # noqa: S101  # else it would have been bad
+    if not status.receiver_uid:
+        return _write(migration, status.phase, Reason.RECEIVER_UNBOUND, receiver_uid=receiver.uid)
+    if receiver.phase is not PodPhase.RUNNING:
+        reason = Reason.RECEIVER_STARTING if receiver.node else Reason.RECEIVER_UNBOUND
+        if now > status.started_at + policy.bind_within:
+            return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, reason)),)
+        return _write(migration, status.phase, reason)
+    return (
+        StartTransfer(migration.uid, status.attempt),
+        *_write(migration, MigrationPhase.TRANSFERRING, Reason.TRANSFERRING),
+    )
+
+
+def _bad_receiver(migration: Migration, receiver: Pod | None) -> MigrationOutcome | None:
+    if receiver is None or _gone(receiver) or receiver.terminating:
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.RECEIVER_GONE)
+    if receiver.attempt != migration.status.attempt:
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.RECEIVER_GONE, "its name is taken by another pod")
+    if receiver.node and receiver.node == migration.status.source_node:
+        return MigrationOutcome(MigrationPhase.FAILED, Reason.NO_PLACE, "the receiver came to the neighbour's own node")
+    return None
+
+
+def _transferring(world: World, migration: Migration, now: float) -> Actions:
+    status = migration.status
+    receiver = receiver_of(world, migration)
+    outcome = _stop(world, migration, now) or _bad_receiver(migration, receiver)
+    if outcome is not None:
+        return (cancel(migration, outcome),)
+    assert receiver is not None  # noqa: S101  # else it would have been bad
+    transfer = world.transfers.get(migration.uid, _NOT_STARTED)
+    if transfer.state is TransferState.NOT_STARTED:
+        return (StartTransfer(migration.uid, status.attempt),)
+    if transfer.state in (*_STAYED, TransferState.LOST):
+        return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED, transfer.message)),)
+    if transfer.state is not TransferState.AT_BRINK and status.phase is MigrationPhase.TRANSFERRING:
+        return ()
+    if receiver.owner:
+        return (DetachReceiver(receiver.uid, receiver.version),)
+    if status.phase is MigrationPhase.TRANSFERRING:
+        return _write(migration, MigrationPhase.AT_BRINK, Reason.AT_BRINK)
+    # A request commits its migrations itself, all of them together.
+    return () if migration.request else (commit(migration),)
+
+
+def _switching_over(world: World, migration: Migration) -> Actions:
+    status = migration.status
+    transfer = world.transfers.get(migration.uid, Transfer(TransferState.UNKNOWN))
+    match transfer.state:
+        case TransferState.SUCCEEDED:
+            return _write(migration, MigrationPhase.MOVED, Reason.NEIGHBOUR_LEAVING)
+        case TransferState.DAMAGED:
+            outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.GUEST_DAMAGED, transfer.message)
+            return _write(migration, MigrationPhase.MOVED, Reason.GUEST_DAMAGED, outcome=outcome)
+        case TransferState.LOST:
+            outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.GUEST_LOST, transfer.message)
+            return (cancel(migration, outcome),)
+        case TransferState.FAILED | TransferState.CANCELLED:
+            outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED, transfer.message)
+            return (cancel(migration, outcome),)
+        case TransferState.ARRIVED:
+            return (ReleaseTransfer(migration.uid, status.attempt),)
+        case TransferState.NOT_STARTED | TransferState.COPYING | TransferState.AT_BRINK:
+            return (CommitTransfer(migration.uid, status.attempt),)
+        case TransferState.COMMITTED | TransferState.SWITCHING | TransferState.UNKNOWN:
+            return ()
+        case _:
+            assert_never(transfer.state)
+
+
+def may_leave(world: World, migration: Migration) -> bool:
+    """Tell whether what is left of a source may go: the room that it keeps is not needed, or its claimant has asked."""
+    request = world.requests.get(migration.request) if migration.request else None
+    if request is None or request.status.phase.final or request.status.phase is RequestPhase.UNDOING:
+        return True
+    if request.status.phase is not RequestPhase.SWAPPING:
+        return request.status.phase in (RequestPhase.GROWING, RequestPhase.RELEASING)
+    claimant = world.pod(request.status.claimant)
+    if claimant is None or not claimant.lives:
+        return True
+    # Resize first: the kubelet has seen the new size, so the room never looks free.
+    asked = claimant.container(request.status.container) == request.status.wanted
+    return asked and claimant.resize in (Resize.DEFERRED, Resize.IN_PROGRESS, Resize.DONE)
+
+
+def _moved(world: World, migration: Migration, now: float) -> Actions:
+    source = world.pod(migration.status.source)
+    if source is None:
+        return _end(migration, migration.status.outcome or MigrationOutcome(MigrationPhase.SUCCEEDED, Reason.DONE), now)
+    if source.terminating or not (_gone(source) or may_leave(world, migration)):
+        return ()
+    return (DeletePod(source.uid),)
+
+
+def _cancelling(world: World, migration: Migration, now: float) -> Actions:
+    status = migration.status
+    assert status.outcome is not None  # noqa: S101  # written together with the phase
+    source, receiver = world.pod(status.source) if status.source else None, receiver_of(world, migration)
+    transfer = world.transfers.get(migration.uid, _NOT_STARTED)
+    lost = status.outcome.reason is Reason.GUEST_LOST
+    if not _gone(source) and transfer.state not in (*_STAYED, TransferState.NOT_STARTED) and not lost:
+        return (CancelTransfer(migration.uid, status.attempt),)
+    if receiver is not None:
+        return () if receiver.terminating else (DeletePod(receiver.uid),)
+    return _end(migration, status.outcome, now)
+
+
+def _end(migration: Migration, outcome: MigrationOutcome, now: float) -> Actions:
+    status = replace(
+        migration.status, phase=outcome.phase, reason=outcome.reason, message=outcome.message, finished_at=now
+    )
+    return (WriteMigration(migration.uid, migration.version, status),)
+
+
+def _over(world: World, migration: Migration, now: float) -> Actions:
+    late = [pod for pod in world.pods() if pod.owner == migration.uid and not pod.terminating]
+    if late:
+        # Made by somebody who did not know yet that this is over. A receiver that was committed to has no owner.
+        return tuple(DeletePod(pod.uid) for pod in late)
+    if any(hold.request == migration.request for hold in world.holds.values()) and migration.request:
+        return ()  # whoever gives the hold back has to see how this ended
+    if migration.deleted or now > migration.status.finished_at + migration.keep_for:
+        return (Forget(migration.uid, migration.version),)
+    return ()

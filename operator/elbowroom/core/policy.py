@@ -1,0 +1,36 @@
+"""What an administrator may choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .plan import Cost, memory_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Limits and times, in seconds."""
+
+    moves_per_node: int = 2
+    """Moves from or to one node at a time."""
+    moves_in_cluster: int = 10
+    rest: float = 300.0
+    """How long a VM stays where it is after a move."""
+    tries: int = 5
+    """How many plans one request makes."""
+    backoff: float = 5.0
+    """Before the second try; twice as long before each that follows."""
+    longest_backoff: float = 120.0
+    hold_term: float = 60.0
+    """How long a hold lives without being renewed."""
+    acknowledge_within: float = 30.0
+    """How long a hold waits for the scheduler before the request plans again."""
+    bind_within: float = 60.0
+    """How long a receiver waits for a node and its start."""
+    grant_within: float = 60.0
+    """How long a resize may stay Deferred once all neighbours are gone."""
+    cost: Cost = memory_cost
+
+    def backoff_after(self, tries: int) -> float:
+        """Return how long to wait after this many tries."""
+        return min(self.backoff * 2.0 ** max(tries - 1, 0), self.longest_backoff)

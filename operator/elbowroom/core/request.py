@@ -1,0 +1,620 @@
+"""What to do next about a scale request: one function per phase.
+
+    Pending -> Holding -> Moving -> Committing -> Swapping -> Growing -> Releasing -> Succeeded
+       |          |          |          |            |           (nobody has to move: straight from Holding)
+       +----------+----------+----------+------------+--> Undoing -> Pending again, Failed, Cancelled, PartiallyMoved
+       +-> Shrinking -> Succeeded
+
+Undoing is the same from everywhere: migrations that can be called off are, those that cannot come to their end, the
+claimant gets its old size back where it has not got the new one, and then the hold goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_never
+
+from . import ledger
+from . import migration as moves
+from .actions import (
+    CheckResize,
+    CommitHold,
+    CreateHold,
+    CreateMigration,
+    DeleteHold,
+    FencePod,
+    Forget,
+    RenewHold,
+    ResizeGuest,
+    ResizePod,
+    WriteRequest,
+)
+from .plan import Rules, choose, places
+from .reasons import Reason
+from .room import NOTHING, Room
+from .world import (
+    Hold,
+    HoldPhase,
+    MigrationOutcome,
+    MigrationPhase,
+    Outcome,
+    Payer,
+    Planned,
+    PodPhase,
+    RequestPhase,
+    Resize,
+)
+
+if TYPE_CHECKING:
+    from .actions import Action, Actions
+    from .policy import Policy
+    from .world import Migration, Node, Pod, Request, World
+
+_OVER = (MigrationPhase.FAILED, MigrationPhase.CANCELLED, MigrationPhase.CANCELLING)
+_NOT_THE_NEIGHBOURS_FAULT = (Reason.CANCELLED, Reason.NEIGHBOUR_GONE)
+
+
+def decide(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    """Return what to do next about a request."""
+    phase = request.status.phase
+    match phase:
+        case RequestPhase.PENDING:
+            return _pending(world, request, now, policy)
+        case RequestPhase.SHRINKING:
+            return _shrinking(world, request, now)
+        case RequestPhase.HOLDING:
+            return _holding(world, request, now, policy)
+        case RequestPhase.MOVING:
+            return _moving(world, request, now, policy)
+        case RequestPhase.COMMITTING:
+            return _committing(world, request, now, policy)
+        case RequestPhase.SWAPPING:
+            return _swapping(world, request, now, policy)
+        case RequestPhase.GROWING:
+            return _growing(world, request, now)
+        case RequestPhase.RELEASING:
+            return _releasing(world, request, now)
+        case RequestPhase.UNDOING:
+            return _undoing(world, request, now, policy)
+        case RequestPhase.SUCCEEDED | RequestPhase.FAILED | RequestPhase.CANCELLED | RequestPhase.PARTIALLY_MOVED:
+            return _over(world, request, now)
+        case _:
+            assert_never(phase)
+
+
+# Writing down where it is
+
+
+def _write(request: Request, phase: RequestPhase, reason: Reason, message: str = "", **changes: object) -> Actions:
+    """Record something, unless it stands there already."""
+    status = replace(request.status, phase=phase, reason=reason, message=message, **changes)  # type: ignore[arg-type]
+    return () if status == request.status else (WriteRequest(request.uid, request.version, status),)
+
+
+def _wait(request: Request, reason: Reason, message: str = "") -> Actions:
+    return _write(request, request.status.phase, reason, message)
+
+
+def _undo(request: Request, outcome: Outcome, **changes: object) -> Actions:
+    return _write(request, RequestPhase.UNDOING, Reason.UNDOING, outcome.message, outcome=outcome, **changes)
+
+
+def _again(request: Request, policy: Policy, reason: Reason, message: str = "", **changes: object) -> Actions:
+    """Undo and plan anew, a limited number of times."""
+    if request.status.round >= policy.tries:
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.TOO_MANY_TRIES, f"last: {reason} {message}".strip()))
+    return _undo(request, Outcome(RequestPhase.PENDING, reason, message), **changes)
+
+
+def _stop(world: World, request: Request, now: float) -> Outcome | None:
+    """Return why a request should end though it is not done, or nothing."""
+    claimant = world.pod(request.status.claimant)
+    if request.status.phase is not RequestPhase.PENDING and (claimant is None or not claimant.lives):
+        return Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE)
+    if request.deleted:
+        return Outcome(RequestPhase.CANCELLED, Reason.CANCELLED)
+    if (newer := _superseded_by(world, request)) is not None:
+        return Outcome(RequestPhase.CANCELLED, Reason.SUPERSEDED, f"by {newer.name}")
+    if _too_late(request, now):
+        return Outcome(RequestPhase.FAILED, Reason.DEADLINE, f"last: {request.status.reason}")
+    if request.suspend:
+        return Outcome(RequestPhase.PENDING, Reason.SUSPENDED)
+    return None
+
+
+def _too_late(request: Request, now: float) -> bool:
+    return now > request.created_at + request.deadline
+
+
+def _order(request: Request) -> tuple[float, str]:
+    return request.created_at, request.uid
+
+
+def _same_pod(world: World, request: Request) -> list[Request]:
+    """Return the other requests for this request's pod that are not over and not being called off."""
+    mine = _claimant_uid(world, request)
+    if not mine:
+        return []
+    return [
+        other
+        for other in world.requests.values()
+        if other.uid != request.uid and not other.status.phase.final and mine == _claimant_uid(world, other)
+    ]
+
+
+def _claimant_uid(world: World, request: Request) -> str:
+    if request.status.phase is not RequestPhase.PENDING:
+        return request.status.claimant
+    found = _find_claimant(world, request)
+    return "" if found is None else found.uid
+
+
+def _superseded_by(world: World, request: Request) -> Request | None:
+    newer = [
+        other for other in _same_pod(world, request)
+        if _order(other) > _order(request) and not other.deleted and not other.dry_run
+    ]  # fmt: skip
+    return max(newer, key=_order, default=None)
+
+
+# Pending: find the pod, make the plan
+
+
+def _find_claimant(world: World, request: Request) -> Pod | None:
+    if request.pod:
+        return world.pod_named(request.namespace, request.pod)
+    found = [pod for pod in world.pods() if pod.vm == request.vm and pod.namespace == request.namespace and pod.lives]
+    # During a move there are two; the guest is in the one that is Ready.
+    return next((pod for pod in found if pod.ready), found[0] if len(found) == 1 else None)
+
+
+def _container(request: Request, claimant: Pod) -> str | None:
+    names = [container.name for container in claimant.containers]
+    if request.container:
+        return request.container if request.container in names else None
+    return names[0] if len(names) == 1 else None
+
+
+def _pending(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    status = request.status
+    outcome = _stop(world, request, now)
+    if outcome is not None and outcome.phase is RequestPhase.PENDING:
+        return _wait(request, outcome.reason)
+    if outcome is not None:
+        return _undo(request, outcome)
+    if status.retry_at > now:
+        return _wait(request, Reason.BACKING_OFF, status.message)
+    claimant = _find_claimant(world, request)
+    if claimant is None:
+        return _wait(request, Reason.VM_NOT_FOUND)
+    if not claimant.node or not claimant.lives:
+        return _wait(request, Reason.POD_NOT_RUNNING)
+    container = _container(request, claimant)
+    if container is None:
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.CONTAINER_NOT_FOUND))
+    return _plan(world, _sized(request, claimant, container), claimant, now, policy)
+
+
+def _sized(request: Request, claimant: Pod, container: str) -> Request:
+    """Return a request that knows its pod and what that is to become."""
+    had = claimant.container(container)
+    wanted = Room(
+        had.cpu if request.cpu is None else request.cpu, had.memory if request.memory is None else request.memory
+    )
+    status = replace(
+        request.status, claimant=claimant.uid, container=container, node=claimant.node, original=had, wanted=wanted,
+        target=claimant.with_container(container, wanted),
+    )  # fmt: skip
+    return replace(request, status=status)
+
+
+def _plan(world: World, request: Request, claimant: Pod, now: float, policy: Policy) -> Actions:
+    node = world.nodes[claimant.node]
+    had, wanted = request.status.original, request.status.wanted
+    if not request.status.target.within(node.allocatable):
+        message = f"{node.name} has {node.allocatable.cpu}m cpu and {node.allocatable.memory} bytes"
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.LARGER_THAN_NODE, message))
+    if _same_pod(world, request):
+        return _wait(request, Reason.OTHERS_FIRST, "an earlier request for this pod is being undone")
+    if claimant.uid in moves.in_use(world, request=request.uid):
+        return _wait(request, Reason.IN_USE)
+    if not had.within(wanted) and _guest_is_larger(world, claimant, wanted):
+        return _write(request, RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
+    if wanted.within(had):
+        return _write(request, RequestPhase.SHRINKING, Reason.RESIZING)
+    return _plan_growth(world, request, claimant, now, policy)
+
+
+def _guest_is_larger(world: World, claimant: Pod, wanted: Room) -> bool:
+    guest = world.guests.get(claimant.uid)
+    return guest is not None and bool(claimant.vm) and (guest.cpus * 1000 > wanted.cpu or guest.memory > wanted.memory)
+
+
+def _would_hold(request: Request, now: float, policy: Policy) -> Hold:
+    status = request.status
+    return Hold(
+        claimant=status.claimant, request=request.uid, node=status.node, target=status.target,
+        payers=tuple(Payer(planned.uid, planned.receiver) for planned in status.plan), priority=request.priority,
+        created_at=request.created_at, expires_at=now + policy.hold_term, round=status.round,
+    )  # fmt: skip
+
+
+def _plan_growth(world: World, request: Request, claimant: Pod, now: float, policy: Policy) -> Actions:
+    status = request.status
+    node = world.nodes[claimant.node]
+    lacking = ledger.shortfall(node, world.holds.values(), _would_hold(request, now, policy))
+    planned: tuple[Planned, ...] = ()
+    if lacking:
+        if not request.moves:
+            return _wait_with(request, Reason.WAITING_FOR_ROOM, shortfall=lacking)
+        if (full := _over_budget(world, node, policy)) is not None:
+            return _wait_with(request, Reason.BUDGET, full, shortfall=lacking)
+        rules = Rules(
+            claimant=claimant, selected=lambda pod: request.selector is None or request.selector.matches(pod.labels),
+            in_use=moves.in_use(world), avoid=frozenset(status.avoid), rest_until=_resting(node, policy),
+            at_most=min(request.at_most, policy.moves_per_node),
+        )  # fmt: skip
+        choice = choose(node, lacking, rules, places(world.nodes.values(), [*world.holds.values()]), now, policy.cost)
+        if choice.reason is not None:
+            return _wait_with(request, choice.reason, choice.message, shortfall=lacking)
+        planned = tuple(_planned(request, pod) for pod in choice.neighbours)
+    changes: dict[str, Any] = {
+        "plan": planned,
+        "shortfall": lacking,
+        "room_appeared": False,
+        "outcome": None,
+        "retry_at": 0.0,
+    }
+    reason = Reason.PLANNED if planned else Reason.FITS
+    if request.dry_run:
+        return _write(request, RequestPhase.SUCCEEDED, Reason.DRY_RUN, finished_at=now, **changes)
+    return _write(request, RequestPhase.HOLDING, reason, round=status.round + 1, **changes)
+
+
+def _wait_with(request: Request, reason: Reason, message: str = "", **changes: object) -> Actions:
+    return _write(request, RequestPhase.PENDING, reason, message, **changes)
+
+
+def _planned(request: Request, pod: Pod) -> Planned:
+    """Choose all names before anything is made: whoever makes it again makes the same."""
+    suffix = f"{request.uid[:8]}-{request.status.round + 1}"
+    return Planned(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        pod.vm,
+        pod.size,
+        migration=f"{pod.vm}-{suffix}",
+        receiver=f"{pod.vm}-{suffix}",
+    )
+
+
+def _over_budget(world: World, node: Node, policy: Policy) -> str | None:
+    active = [item for item in world.migrations.values() if not item.status.phase.final]
+    here = sum(1 for item in active if item.status.source_node == node.name)
+    if len(active) >= policy.moves_in_cluster:
+        return f"{len(active)} moves are under way in the cluster"
+    return f"{here} moves are under way on {node.name}" if here >= policy.moves_per_node else None
+
+
+def _resting(node: Node, policy: Policy) -> dict[str, float]:
+    # A pod that was made to receive a guest is as old as that guest's last move.
+    return {pod.uid: pod.created_at + policy.rest for pod in node.pods if pod.attempt}
+
+
+# Shrinking: the guest first, then the pod
+
+
+def _shrinking(world: World, request: Request, now: float) -> Actions:
+    status = request.status
+    outcome = _stop(world, request, now)
+    claimant = world.pod(status.claimant)
+    if outcome is not None or claimant is None:
+        return _undo(request, outcome or Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE))
+    if _guest_is_larger(world, claimant, status.wanted):
+        return (ResizeGuest(claimant.uid, status.wanted), *_wait(request, Reason.SHRINKING_GUEST))
+    if not status.wanted.within(status.original):
+        return _write(request, RequestPhase.PENDING, Reason.PLANNED)  # and now what grows
+    if claimant.container(status.container) != status.wanted:
+        return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
+    if claimant.resize is not Resize.DONE:
+        return _wait(request, Reason.RESIZING)
+    return _write(request, RequestPhase.SUCCEEDED, Reason.DONE, finished_at=now)
+
+
+# Holding: the scheduler keeps the room, or says why not
+
+
+def own_hold(world: World, request: Request) -> Hold | None:
+    """Return the hold of this request's present round."""
+    hold = world.holds.get(request.status.claimant)
+    return hold if hold is not None and (hold.request, hold.round) == (request.uid, request.status.round) else None
+
+
+def _holding(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    if (outcome := _stop(world, request, now)) is not None:
+        return _undo(request, outcome)
+    hold = world.holds.get(request.status.claimant)
+    if hold is None:
+        return (CreateHold(_would_hold(request, now, policy)),)
+    if own_hold(world, request) is None:
+        return _again(request, policy, Reason.HOLD_REFUSED, "the pod's room is held for another request")
+    if hold.phase is HoldPhase.PENDING:
+        if now > hold.expires_at:
+            return _again(request, policy, Reason.WAITING_FOR_HOLD, "the scheduler did not answer")
+        return _wait(request, Reason.WAITING_FOR_HOLD)
+    if not hold.promised:
+        return _again(request, policy, Reason.HOLD_REFUSED, f"{hold.reason} {hold.message}".strip())
+    if request.status.plan and hold.shortfall:
+        return (*_renewed(hold, now, policy), *_write(request, RequestPhase.MOVING, Reason.TRANSFERRING))
+    return _to_commit(world, request, now, policy, room_appeared=bool(request.status.plan))
+
+
+def _renewed(hold: Hold, now: float, policy: Policy) -> Actions:
+    if hold.committed or hold.expires_at - now > policy.hold_term / 2:
+        return ()
+    return (RenewHold(hold.claimant, hold.version, now + policy.hold_term),)
+
+
+# Moving: neighbours to the brink, unless the room comes by itself
+
+
+def migrations_of(world: World, request: Request) -> list[Migration | None]:
+    """Return the migrations of the plan, with nothing for one that is not seen."""
+    return [world.migration_named(planned.namespace, planned.migration) for planned in request.status.plan]
+
+
+def _lost(hold: Hold | None) -> bool:
+    return hold is None or not hold.promised
+
+
+def _moving(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    if (outcome := _stop(world, request, now)) is not None:
+        return _undo(request, outcome)
+    hold = own_hold(world, request)
+    if hold is None or _lost(hold):
+        return _again(request, policy, Reason.HOLD_LOST)
+    node = world.nodes[request.status.node]
+    if not ledger.shortfall(node, world.holds.values(), hold):
+        return _to_commit(world, request, now, policy, room_appeared=True)
+    found = migrations_of(world, request)
+    if (failed := _failed(found)) is not None:
+        return _try_another(request, failed, policy)
+    missing = [planned for planned, item in zip(request.status.plan, found, strict=True) if item is None]
+    if missing:
+        return (*_renewed(hold, now, policy), *(CreateMigration(request.uid, planned) for planned in missing))
+    if all(item is not None and moves.can_commit(world, item) for item in found):
+        return (*_renewed(hold, now, policy), *_to_commit(world, request, now, policy, room_appeared=False))
+    reason = next(
+        (item.status.reason for item in found if item is not None and item.status.reason), Reason.TRANSFERRING
+    )
+    return (*_renewed(hold, now, policy), *_wait(request, reason))
+
+
+def _failed(found: list[Migration | None]) -> Migration | None:
+    return next((item for item in found if item is not None and (item.status.phase in _OVER or item.deleted)), None)
+
+
+def _try_another(request: Request, failed: Migration, policy: Policy) -> Actions:
+    outcome = failed.status.outcome or MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED)
+    # The same doomed move is not tried for ever. One that somebody has called off was not doomed.
+    avoid = () if outcome.reason in _NOT_THE_NEIGHBOURS_FAULT else (failed.pod,)
+    message = f"{failed.vm}: {outcome.reason} {outcome.message}".strip()
+    return _again(request, policy, outcome.reason, message, avoid=(*request.status.avoid, *avoid))
+
+
+def _to_commit(world: World, request: Request, now: float, policy: Policy, *, room_appeared: bool) -> Actions:
+    """Try the resize without doing it; then nothing stands in the way of the commit."""
+    del now, policy
+    status = request.status
+    check = world.checks.get(request.uid)
+    if check is None:
+        return (CheckResize(request.uid, status.claimant, status.container, status.wanted),)
+    if not check.allowed:
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, check.message))
+    reason = Reason.ROOM_APPEARED if room_appeared else Reason.SWITCHING_OVER
+    return _write(request, RequestPhase.COMMITTING, reason, room_appeared=room_appeared)
+
+
+# Committing: the hold, then each migration, by one write each
+
+
+def _committing(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    found = migrations_of(world, request)
+    if any(item is not None and item.status.committed for item in found):
+        return _forward(world, request, found, policy)
+    if (outcome := _stop(world, request, now)) is not None:
+        return _undo(request, outcome)
+    hold = own_hold(world, request)
+    if hold is None or _lost(hold):
+        return _again(request, policy, Reason.HOLD_LOST)
+    node = world.nodes[request.status.node]
+    if request.status.room_appeared or not request.status.plan:
+        if ledger.shortfall(node, world.holds.values(), hold):
+            return _again(request, policy, Reason.ROOM_TAKEN)
+        if not hold.committed:
+            return (CommitHold(hold.claimant, hold.version),)
+        return _write(request, RequestPhase.SWAPPING, Reason.RESIZING)
+    if (failed := _failed(found)) is not None:
+        return _try_another(request, failed, policy)
+    if not ledger.keepable(node, world.holds.values(), hold):
+        return _again(request, policy, Reason.ROOM_TAKEN)
+    if not hold.committed:
+        return (CommitHold(hold.claimant, hold.version),)
+    return tuple(moves.commit(item) for item in found if item is not None and moves.can_commit(world, item))
+
+
+def _forward(world: World, request: Request, found: list[Migration | None], policy: Policy) -> Actions:
+    """Bring all of them to their ends: one is committed."""
+    here = [item for item in found if item is not None]
+    to_do: list[Action] = [moves.commit(item) for item in here if moves.can_commit(world, item)]
+    if to_do:
+        return tuple(to_do)
+    if any(not (item.status.phase.final or item.status.phase is MigrationPhase.MOVED) for item in here):
+        return _wait(request, Reason.SWITCHING_OVER)
+    stayed = [item for item in here if item.status.phase in (MigrationPhase.FAILED, MigrationPhase.CANCELLED)]
+    if not stayed and len(here) == len(found):
+        return _write(request, RequestPhase.SWAPPING, Reason.RESIZING)
+    if len(stayed) == len(here):
+        return _try_another(request, stayed[0], policy)
+    names = ", ".join(item.vm for item in stayed)
+    return _undo(request, Outcome(RequestPhase.PARTIALLY_MOVED, Reason.PARTIALLY_MOVED, f"{names} could not move"))
+
+
+# Swapping: resize first, neighbours leave second (migration.py deletes them when the kubelet has answered)
+
+
+def _swapping(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    status = request.status
+    claimant = world.pod(status.claimant)
+    if claimant is None or not claimant.lives:
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE))
+    granted = claimant.resize is Resize.DONE and claimant.container(status.container) == status.wanted
+    if granted:
+        return _write(request, RequestPhase.GROWING, Reason.GROWING_GUEST)
+    found = [item for item in migrations_of(world, request) if item is not None]
+    moved = [item for item in found if item.status.committed]
+    leaving = any(not item.status.phase.final for item in moved)
+    if not moved and (outcome := _stop(world, request, now)) is not None:
+        return _undo(request, outcome)  # nobody has moved for it: it can be put back
+    if claimant.container(status.container) != status.wanted:
+        return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
+    if claimant.resize is Resize.INFEASIBLE:
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, "the kubelet calls it infeasible"))
+    if claimant.resize is Resize.DEFERRED and not leaving:
+        return _still_deferred(world, request, now, policy)
+    return _wait(request, Reason.RESIZE_DEFERRED if claimant.resize is Resize.DEFERRED else Reason.RESIZING)
+
+
+def _still_deferred(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    """All neighbours have left and the kubelet has no room: somebody took it, or the kubelet is about to look."""
+    status = request.status
+    hold = own_hold(world, request)
+    node = world.nodes[status.node]
+    if hold is None or ledger.shortfall(node, world.holds.values(), hold):
+        if _too_late(request, now):
+            return _undo(request, Outcome(RequestPhase.FAILED, Reason.ROOM_TAKEN))
+        return _again(request, policy, Reason.ROOM_TAKEN)
+    if _too_late(request, now - policy.grant_within):
+        return _undo(
+            request, Outcome(RequestPhase.FAILED, Reason.DEADLINE, "the kubelet has room and does not grant it")
+        )
+    return _wait(request, Reason.RESIZE_DEFERRED)
+
+
+# Growing: the guest gets what its pod has
+
+
+def _growing(world: World, request: Request, now: float) -> Actions:
+    status = request.status
+    claimant = world.pod(status.claimant)
+    if claimant is None or not claimant.lives:
+        return _write(
+            request, RequestPhase.RELEASING, Reason.CLAIMANT_GONE,
+            outcome=Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE),
+        )  # fmt: skip
+    if not claimant.vm:
+        return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM)
+    guest = world.guests.get(claimant.uid)
+    if guest is not None and guest.cpus * 1000 >= status.wanted.cpu - 999 and guest.memory >= status.wanted.memory:
+        return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM)
+    if _too_late(request, now):
+        outcome = Outcome(RequestPhase.FAILED, Reason.GUEST_REFUSED, "the pod has its size, the guest does not")
+        return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM, outcome=outcome)
+    return (ResizeGuest(claimant.uid, status.wanted), *_wait(request, Reason.GROWING_GUEST))
+
+
+# Releasing: the hold goes once the scheduler counts the new size
+
+
+def _releasing(world: World, request: Request, now: float) -> Actions:
+    found = [item for item in migrations_of(world, request) if item is not None]
+    for item in found:
+        if (
+            not item.status.phase.final
+            and not item.status.committed
+            and item.status.phase is not MigrationPhase.CANCELLING
+        ):
+            return (moves.cancel(item, MigrationOutcome(MigrationPhase.CANCELLED, Reason.ROOM_APPEARED)),)
+    if any(not item.status.phase.final for item in found):
+        return _wait(request, Reason.NEIGHBOUR_LEAVING)
+    hold = own_hold(world, request)
+    claimant = world.pod(request.status.claimant)
+    if hold is not None and (hold.phase is HoldPhase.CLAIMED or _ended(claimant)):
+        return (DeleteHold(hold.claimant, hold.version),)
+    if hold is not None and not _too_late(request, now):
+        return _wait(request, Reason.WAITING_FOR_CLAIM)
+    outcome = request.status.outcome or Outcome(RequestPhase.SUCCEEDED, Reason.DONE)
+    return _write(request, outcome.phase, outcome.reason, outcome.message, finished_at=now, outcome=None)
+
+
+def _can_be_called_off(item: Migration) -> bool:
+    phase = item.status.phase
+    return not (item.status.committed or phase.final or phase is MigrationPhase.CANCELLING)
+
+
+def _ended(pod: Pod | None) -> bool:
+    return pod is None or pod.phase is PodPhase.ENDED
+
+
+# Undoing: everything back that can be
+
+
+def _undoing(world: World, request: Request, now: float, policy: Policy) -> Actions:
+    status = request.status
+    assert status.outcome is not None  # noqa: S101  # written together with the phase
+    found = migrations_of(world, request)
+    hold = own_hold(world, request)
+    calling_off = [
+        moves.cancel(item, MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED, "its request gave up"))
+        for item in found
+        if item is not None and _can_be_called_off(item)
+    ]
+    if calling_off:
+        return tuple(calling_off)
+    if any(item is not None and not item.status.phase.final for item in found):
+        return _wait(request, Reason.UNDOING, status.message)
+    if hold is not None and hold.committed and any(item is None for item in found) and not status.room_appeared:
+        # They were there when the hold was committed: an old view of them must not decide.
+        return _wait(request, Reason.UNDOING, status.message)
+    if (back := _put_back(world, request)) is not None:
+        return back
+    if hold is not None:
+        return (DeleteHold(hold.claimant, hold.version),)
+    outcome = status.outcome
+    if outcome.phase is RequestPhase.PENDING:
+        retry_at = 0.0 if outcome.reason is Reason.SUSPENDED else now + policy.backoff_after(status.round)
+        return _write(
+            request, RequestPhase.PENDING, outcome.reason, outcome.message, outcome=None, plan=(), shortfall=NOTHING,
+            room_appeared=False, retry_at=retry_at,
+        )  # fmt: skip
+    return _write(request, outcome.phase, outcome.reason, outcome.message, outcome=None, finished_at=now)
+
+
+def _put_back(world: World, request: Request) -> Actions | None:
+    """Give the claimant its old size, where it was promised another one and does not have it yet."""
+    status = request.status
+    claimant = world.pod(status.claimant) if status.claimant else None
+    hold = own_hold(world, request)
+    if claimant is None or not claimant.lives or hold is None or not hold.committed:
+        return None
+    if claimant.container(status.container) == status.wanted:
+        return (ResizePod(claimant.uid, claimant.version, status.container, status.original),)
+    fence = f"{request.uid}/{status.round}"
+    if claimant.fence != fence:
+        # An operator that was slow may be about to resize it: from here on that is refused.
+        return (FencePod(claimant.uid, claimant.version, fence),)
+    if claimant.container(status.container) == status.original and claimant.resize is not Resize.DONE:
+        return ()
+    return None
+
+
+# Over: the story stays for a while
+
+
+def _over(world: World, request: Request, now: float) -> Actions:
+    if any(hold.request == request.uid for hold in world.holds.values()):
+        return ()  # sweep.py
+    if request.deleted or now > request.status.finished_at + request.keep_for:
+        return (Forget(request.uid, request.version),)
+    return ()

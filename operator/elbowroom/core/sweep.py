@@ -1,0 +1,32 @@
+"""What nobody owns any more: holds whose requests are over or gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .actions import DeleteHold
+from .world import HoldPhase, MigrationPhase, PodPhase, RequestPhase
+
+if TYPE_CHECKING:
+    from .actions import Actions
+    from .world import Hold, World
+
+
+def decide(world: World) -> Actions:
+    """Return what to clear away."""
+    return tuple(DeleteHold(hold.claimant, hold.version) for hold in world.holds.values() if _orphaned(world, hold))
+
+
+def _orphaned(world: World, hold: Hold) -> bool:
+    request = world.requests.get(hold.request)
+    if request is not None and not request.status.phase.final and request.status.round <= hold.round:
+        # Its request is at it. Only a hold that it cannot use any more goes.
+        waiting = request.status.phase is RequestPhase.PENDING and request.status.round == hold.round
+        return waiting and not hold.committed
+    claimant = world.pod(hold.claimant)
+    if claimant is None or claimant.phase is PodPhase.ENDED or not hold.committed:
+        return True
+    # A neighbour may have left for it: it goes when the scheduler counts the claimant's size, or nobody moves for it.
+    moving = [item for item in world.migrations.values() if item.request == hold.request]
+    over = all(item.status.phase.final or item.status.phase is MigrationPhase.MOVED for item in moving)
+    return hold.phase is HoldPhase.CLAIMED or (over and request is None)
