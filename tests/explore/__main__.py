@@ -1,0 +1,51 @@
+"""`make explore`: every world in turn, two at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from .scenarios import worlds
+from .search import Result, explore
+
+# With how many faults each world is explored: fewer where it is large already.
+FAULTS = {
+    "in place": 2, "two in place": 2, "nobody else": 1, "a thief": 1, "a filler": 1, "a large filler": 1,
+    "waiting for room": 1, "another try": 1, "without a guard": 1, "each other's neighbour": 0, "two neighbours": 0,
+    "two requests": 0,
+}  # fmt: skip
+SHORT = ("in place", "nobody else", "a filler")
+
+
+def visit(name: str, faults: int) -> Result:
+    """Explore one world."""
+    world = worlds()[name](faults)
+    return explore(world.setup, world.start)
+
+
+def main() -> int:
+    """Explore them; `more` on the command line adds a fault to each."""
+    chosen = [name for name in worlds() if name in (sys.argv[1:] or FAULTS)]
+    more = int(os.environ.get("MORE_FAULTS", "0"))
+    began, states, violations = time.perf_counter(), 0, 0
+    with ProcessPoolExecutor(2) as pool:
+        running = [(name, FAULTS[name] + more, pool.submit(visit, name, FAULTS[name] + more)) for name in chosen]
+        for name, faults, future in running:
+            result = future.result()
+            states += result.states
+            print(
+                f"{name}, {faults} faults: {result.states:,} states, {result.edges:,} steps, {result.seconds:.0f} s",
+                flush=True,
+            )
+            if result.violation:
+                violations += 1
+                print(f"  {result.violation}")
+                print("\n".join(f"  {number:3d}. {said}" for number, said in enumerate(result.story, start=1)))
+    print(f"explore states={states} violations={violations} seconds={time.perf_counter() - began:.0f}")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""The state of a small world. Sizes are whole numbers of one resource; everything is a value and can be hashed."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from elbowroom.core.actions import Action
+    from elbowroom.core.world import Hold, Migration, Request
+
+
+UNIT = 1000
+"""Sizes are whole numbers of cores; the core counts thousandths."""
+
+
+class Phase(IntEnum):
+    """A pod's phase at the API."""
+
+    PENDING = 0
+    RUNNING = 1
+    ENDED = 2
+
+
+class Seen(IntEnum):
+    """What the kubelet says to the size in a pod's spec."""
+
+    DONE = 0
+    UNSEEN = 1
+    DEFERRED = 2
+
+
+class Pod(NamedTuple):
+    """A pod: the API's object, and the process that the kubelet runs for it."""
+
+    uid: str
+    node: str = ""
+    spec: int = 0
+    allocated: int = 0
+    seen: Seen = Seen.DONE
+    since: int = 0
+    """The order in which resizes became Deferred."""
+    phase: Phase = Phase.RUNNING
+    terminating: bool = False
+    process: bool = True
+    vm: str = ""
+    movable: bool = True
+    owner: str = ""
+    attempt: int = 0
+    priority: int = 0
+    fence: str = ""
+    tampered: bool = False
+    """Somebody has bound it past the scheduler, or resized it: what becomes of it on a full node is their doing."""
+    rejected: bool = False
+    """The kubelet had no room for it when it came: OutOfcpu."""
+
+    @property
+    def name(self) -> str:
+        """Return its name. A second pod of that name has another UID."""
+        return self.uid.rstrip("'")
+
+    @property
+    def counted(self) -> int:
+        """What the scheduler counts."""
+        return 0 if self.phase is Phase.ENDED else max(self.spec, self.allocated)
+
+
+class Move(IntEnum):
+    """Where a guest's transfer really is."""
+
+    COPYING = 0
+    BRINK = 1
+    COMMITTED = 2
+    """QEMU stops the guest and sends the rest by itself."""
+    ARRIVED = 3
+    DONE = 4
+    CANCELLED = 5
+    FAILED = 6
+    LOST = 7
+
+
+class Transfer(NamedTuple):
+    """One attempt, as both QEMUs know it."""
+
+    source: str
+    receiver: str
+    attempt: int
+    move: Move = Move.COPYING
+
+
+class Scheduler(NamedTuple):
+    """What the leading scheduler has in memory."""
+
+    loaded: bool = True
+    assumed: tuple[tuple[str, str], ...] = ()
+    """Pods that it has given a node, and that are not bound yet."""
+    ledger: tuple[Hold, ...] = ()
+    """The holds that it has heard of."""
+
+
+class State(NamedTuple):
+    """All of it."""
+
+    pods: tuple[Pod, ...]
+    holds: tuple[Hold, ...] = ()
+    requests: tuple[Request, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    scheduler: Scheduler = Scheduler()
+    guests: tuple[tuple[str, int], ...] = ()
+    """The size that a claimant's guest has."""
+    dead: tuple[str, ...] = ()
+    """Nodes that have died."""
+    now: int = 0
+    faults: int = 0
+    """How many more may happen."""
+    late: tuple[Action, ...] = ()
+    """What an operator has decided a while ago and may yet do, once or many times."""
+    quota: bool = True
+    """The API server would take the claimant's resize."""
+    freed: tuple[tuple[str, int], ...] = ()
+    """For the invariants: room that a request's own moves have freed and its claimant has not got yet."""
+    held: tuple[str, ...] = ()
+    """For the invariants: claimants whose room was promised and that have not grown yet."""
+    broken: str = ""
+    """For the invariants: something that must never happen has happened in the step that led here."""
+
+
+class Setup(NamedTuple):
+    """What does not change in a world."""
+
+    nodes: tuple[tuple[str, int], ...]
+    guard: bool = True
+    """The admission guard is there: nothing is added to a node with a hold behind the scheduler's back."""
+    elsewhere: bool = True
+    """The scheduler keeps receivers off their neighbour's node. Only a mutant does not."""
+    serialised: bool = True
+    """The scheduler counts what it has promised to others. Only a mutant does not."""
+    permanent: bool = True
+    """The scheduler lets no committed hold expire. Only a mutant does."""
+    tries: int = 1
+    """How many plans a request makes."""
+    end: int = 2
+    """Time stops here; everything has to have ended by then."""
+
+
+def find(pods: tuple[Pod, ...], uid: str) -> Pod | None:
+    """Return a pod."""
+    for pod in pods:
+        if pod.uid == uid:
+            return pod
+    return None
+
+
+def put(pods: tuple[Pod, ...], new: Pod) -> tuple[Pod, ...]:
+    """Replace or add a pod."""
+    return tuple(sorted((*(pod for pod in pods if pod.uid != new.uid), new)))
+
+
+def drop(pods: tuple[Pod, ...], uid: str) -> tuple[Pod, ...]:
+    """Remove a pod."""
+    return tuple(pod for pod in pods if pod.uid != uid)

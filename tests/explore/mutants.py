@@ -1,0 +1,194 @@
+"""Small mistakes that somebody could make in the core, or around it. Each has to be found out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from elbowroom.core import ledger
+from elbowroom.core import migration as moves
+from elbowroom.core import request as requests
+from elbowroom.core.actions import (
+    CommitTransfer,
+    DeleteHold,
+    DeletePod,
+    FencePod,
+    ResizeGuest,
+    WriteMigration,
+)
+from elbowroom.core.world import Hold, HoldPhase, MigrationPhase, RequestPhase, TransferState
+
+from .model import Setup, State
+from .operator import Brain
+from .scenarios import TWO, worlds
+from .search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elbowroom.core.actions import Actions
+    from elbowroom.core.world import Migration, Request, World
+
+    from .scenarios import Scenario
+
+
+class Mutant(NamedTuple):
+    """One mistake, and the smallest world that shows it."""
+
+    name: str
+    world: str
+    faults: int
+    patches: tuple[tuple[Any, str, Any], ...] = ()
+    brain: type[Brain] = Brain
+    setup: Setup = Setup(TWO)
+    begins: Callable[[State], bool] | None = None
+
+    def scenario(self) -> Scenario:
+        """Return the world."""
+        return worlds(self.setup)[self.world](self.faults)
+
+    def start(self) -> State:
+        """Return where to begin: for a mistake that shows late, just before it."""
+        world = self.scenario()
+        if self.begins is None:
+            return world.start
+        calm = Search(world.setup, world.start._replace(faults=0)).first(self.begins)
+        return calm._replace(faults=self.faults)
+
+    def applied(self) -> ExitStack:
+        """Make the mistake, for a while."""
+        stack = ExitStack()
+        for target, name, value in self.patches:
+            stack.enter_context(patch.object(target, name, value))
+        return stack
+
+
+def _requests(change: Callable[[World, Request, Actions], Actions]) -> type[Brain]:
+    def decide(world: World, request: Request, now: float, policy: Any) -> Actions:
+        return change(world, request, requests.decide(world, request, now, policy))
+
+    return type("Mutant", (Brain,), {"request": staticmethod(decide)})
+
+
+def _migrations(change: Callable[[World, Migration, Actions], Actions]) -> type[Brain]:
+    def decide(world: World, migration: Migration, now: float, policy: Any) -> Actions:
+        return change(world, migration, moves.decide(world, migration, now, policy))
+
+    return type("Mutant", (Brain,), {"migration": staticmethod(decide)})
+
+
+def _impatient() -> type[Brain]:
+    def decide(world: World, request: Request, now: float, policy: Any) -> Actions:
+        believed = {
+            uid: replace(hold, phase=HoldPhase.HELD) if hold.phase is HoldPhase.PENDING else hold
+            for uid, hold in world.holds.items()
+        }
+        return requests.decide(replace(world, holds=believed), request, now, policy)
+
+    return type("Mutant", (Brain,), {"request": staticmethod(decide)})
+
+
+def _drop_hold_early(world: World, request: Request, found: Actions) -> Actions:
+    hold = world.holds.get(request.status.claimant)
+    if request.status.phase is RequestPhase.SWAPPING and hold is not None:
+        return (DeleteHold(hold.claimant, hold.version), *found)
+    return found
+
+
+def _grow_guest_early(world: World, request: Request, found: Actions) -> Actions:
+    if request.status.phase is RequestPhase.SWAPPING and world.pod(request.status.claimant) is not None:
+        return (ResizeGuest(request.status.claimant, request.status.wanted), *found)
+    return found
+
+
+def _moved_too_early(world: World, migration: Migration, found: Actions) -> Actions:
+    transfer = world.transfers.get(migration.uid)
+    if (
+        migration.status.phase is MigrationPhase.SWITCHING_OVER
+        and transfer
+        and transfer.state is TransferState.COMMITTED
+    ):
+        return (
+            WriteMigration(migration.uid, migration.version, replace(migration.status, phase=MigrationPhase.MOVED)),
+        )
+    return found
+
+
+def _no_commit_point(world: World, migration: Migration, found: Actions) -> Actions:
+    if migration.status.phase is MigrationPhase.AT_BRINK and migration.uid in world.transfers:
+        return (CommitTransfer(migration.uid, migration.status.attempt), *found)
+    return found
+
+
+def _without(*kinds: type) -> Callable[[Any, Any, Actions], Actions]:
+    def change(_world: World, _item: Any, found: Actions) -> Actions:
+        return tuple(action for action in found if not isinstance(action, kinds))
+
+    return change
+
+
+def _collected(world: World, migration: Migration) -> bool:
+    receiver = moves.receiver_of(world, migration)
+    return migration.status.phase is MigrationPhase.AT_BRINK and receiver is not None and receiver.lives
+
+
+def _no_detach(world: World, migration: Migration, found: Actions) -> Actions:
+    del world
+    if migration.status.phase is MigrationPhase.TRANSFERRING and any(
+        type(item).__name__ == "DetachReceiver" for item in found
+    ):
+        status = replace(migration.status, phase=MigrationPhase.AT_BRINK)
+        return (WriteMigration(migration.uid, migration.version, status),)
+    return found
+
+
+def _freeload(node: Any, holds: Any, hold: Hold) -> Any:
+    del holds
+    return ledger.growth(node, hold).minus(ledger.common(node, [hold])).lacking
+
+
+def _delete_any_receiver(world: World, migration: Migration, found: Actions) -> Actions:
+    receiver = moves.receiver_of(world, migration)
+    if migration.status.phase.final and receiver is not None:
+        return (DeletePod(receiver.uid),)
+    return found
+
+
+def _committing(state: State) -> bool:
+    return any(item.status.phase is RequestPhase.COMMITTING for item in state.requests)
+
+
+def _transferring(state: State) -> bool:
+    return any(item.status.phase is MigrationPhase.TRANSFERRING for item in state.migrations)
+
+
+def _binding(state: State) -> bool:
+    return any(item.status.phase is MigrationPhase.BINDING for item in state.migrations)
+
+
+def _no_sweep(world: World) -> Actions:
+    del world
+    return ()
+
+
+MUTANTS = (
+    Mutant("the neighbour goes before the claimant has asked", "a thief", 0, ((moves, "may_leave", lambda *_: True),)),
+    Mutant("a hold counts before the scheduler has said so", "in place", 0, brain=_impatient()),
+    Mutant("the hold is dropped too early", "a thief", 1, brain=_requests(_drop_hold_early), begins=_committing),
+    Mutant("room that was promised to others is taken", "two in place", 0, ((ledger, "shortfall", _freeload),), setup=Setup(TWO, serialised=False)),
+    Mutant("the receiver may come to its neighbour's node", "a large filler", 1, setup=Setup(TWO, elsewhere=False), begins=_binding),
+    Mutant("the neighbour is deleted before the receiver runs", "nobody else", 0, brain=_migrations(_moved_too_early)),
+    Mutant("the guest switches over without a commit", "nobody else", 1, brain=_migrations(_no_commit_point), begins=_transferring),
+    Mutant("the receiver is collected with its migration", "nobody else", 1, ((moves, "can_commit", _collected),), _migrations(_no_detach), begins=_transferring),
+    Mutant("a hold expires after the commit", "a thief", 0, setup=Setup(TWO, permanent=False)),
+    Mutant("a committed migration is called off", "nobody else", 1, ((requests, "_can_be_called_off", lambda item: not item.status.phase.final),), begins=_committing),
+    Mutant("the guest grows before its pod", "in place", 0, brain=_requests(_grow_guest_early)),
+    Mutant("the claimant keeps a size that it was not given", "in place", 0, ((requests, "_put_back", lambda *_: None),)),
+    Mutant("late resizes are not fenced off", "in place", 1, brain=_requests(_without(FencePod))),
+    Mutant("nobody sweeps", "in place", 1, brain=type("Mutant", (Brain,), {"sweep": staticmethod(_no_sweep)})),
+    Mutant("the deadline does not count", "nobody else", 1, ((requests, "_too_late", lambda *_: False),)),
+    Mutant("every receiver of a finished migration is cleared away", "nobody else", 0, brain=_migrations(_delete_any_receiver)),
+)  # fmt: skip
+"""Among these are all that the design fears by name."""

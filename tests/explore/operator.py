@@ -1,0 +1,459 @@
+"""The operator in the model: the shipped functions decide, on views that may be old; what they say is carried out.
+
+A second operator that sees the same does the same, so it is nothing new. What is new is one that has decided and acts
+late: that stands for a stale or lost watch, for a paused leader that wakes up, and for a call that was under way when the
+world changed. A call that fails before it takes effect is a step that is not taken; one that
+fails after it leaves nothing behind, because nothing is kept in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from elbowroom.core import actions as act
+from elbowroom.core import migration as moves
+from elbowroom.core import request as requests
+from elbowroom.core import sweep
+from elbowroom.core.policy import Policy
+from elbowroom.core.reasons import Reason
+from elbowroom.core.room import Room
+from elbowroom.core.world import (
+    Check,
+    Container,
+    GuestSize,
+    Hold,
+    Migration,
+    MigrationPhase,
+    Node,
+    PodPhase,
+    RequestPhase,
+    Resize,
+    TransferState,
+    World,
+)
+from elbowroom.core.world import (
+    Pod as SeenPod,
+)
+from elbowroom.core.world import (
+    Transfer as SeenTransfer,
+)
+
+from .model import UNIT, Move, Phase, Pod, Seen, Setup, State, Transfer, find, put
+from .steps import AT_SOURCE, BEFORE_COMMIT, runs_guest, terminate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# All short times run out when the clock moves once, the deadline when it moves twice.
+POLICY = Policy(rest=0.0, backoff=0.0, hold_term=0.5, bind_within=0.5, moves_per_node=2)
+# Reasons of outcomes that decisions look at.
+_KEPT = {
+    Reason.CANCELLED: Reason.CANCELLED, Reason.NEIGHBOUR_GONE: Reason.CANCELLED, Reason.GUEST_LOST: Reason.GUEST_LOST,
+    Reason.SUSPENDED: Reason.SUSPENDED, Reason.DONE: Reason.DONE,
+}  # fmt: skip
+_PHASES = {Phase.PENDING: PodPhase.PENDING, Phase.RUNNING: PodPhase.RUNNING, Phase.ENDED: PodPhase.ENDED}
+_RESIZES = {Seen.DONE: Resize.DONE, Seen.UNSEEN: Resize.UNSEEN, Seen.DEFERRED: Resize.DEFERRED}
+_TRANSFERS = {
+    Move.COPYING: TransferState.COPYING, Move.BRINK: TransferState.AT_BRINK, Move.COMMITTED: TransferState.COMMITTED,
+    Move.ARRIVED: TransferState.ARRIVED, Move.DONE: TransferState.SUCCEEDED,
+    Move.CANCELLED: TransferState.CANCELLED, Move.FAILED: TransferState.FAILED, Move.LOST: TransferState.LOST,
+}  # fmt: skip
+
+
+class Brain:
+    """The decisions that are explored: the shipped ones, or a mutant's."""
+
+    request = staticmethod(requests.decide)
+    migration = staticmethod(moves.decide)
+    sweep = staticmethod(sweep.decide)
+
+
+class Operator:
+    """Decides and acts. Decisions are remembered by what they were made on: most states share them."""
+
+    def __init__(self, setup: Setup, brain: type[Brain] = Brain) -> None:
+        """Take the world's setup and the functions."""
+        self._setup, self._brain = setup, brain
+        self._policy = replace(POLICY, tries=setup.tries)
+        self._decided: dict[tuple[Any, ...], tuple[act.Action, ...]] = {}
+        self._objects: dict[int, tuple[Any, Any]] = {}
+        self._carry_out: dict[type, Callable[[State, Any], State | None]] = {
+            act.WriteRequest: _write_request, act.WriteMigration: _write_migration, act.CreateHold: self._create_hold,
+            act.RenewHold: _renew_hold, act.CommitHold: _commit_hold, act.DeleteHold: _delete_hold,
+            act.CreateMigration: _create_migration, act.CreateReceiver: _create_receiver,
+            act.DetachReceiver: _detach_receiver, act.DeletePod: _delete_pod, act.StartTransfer: _start_transfer,
+            act.CommitTransfer: _commit_transfer, act.CancelTransfer: _cancel_transfer,
+            act.ReleaseTransfer: _release_transfer, act.ResizePod: _resize_pod, act.FencePod: _fence_pod,
+            act.ResizeGuest: _resize_guest, act.Forget: _forget,
+        }  # fmt: skip
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Return all that an operator can do next."""
+        decided = self.decide(state)
+        for action in decided:
+            yield from self._act(state, action, "")
+        for action in state.late:
+            yield from self._act(state, action, " (late)")
+        if state.late:
+            yield "what was decided a while ago is not done any more", state._replace(late=())
+        elif state.faults and decided:
+            # It has decided, and is slow, cut off or paused from here on.
+            yield "an operator falls behind", state._replace(late=decided, faults=state.faults - 1)
+
+    def decide(self, state: State) -> tuple[act.Action, ...]:
+        """Let the shipped functions decide."""
+        # By identity: the search gives the same object for the same part, and keeps it.
+        key = (*map(id, state[:5]), state.now, id(state.guests), state.quota, id(state.dead))
+        known = self._decided.get(key)
+        if known is None:
+            world = self._world(state)
+            found: list[act.Action] = []
+            for request in world.requests.values():
+                found += self._brain.request(world, request, float(state.now), self._policy)
+            for migration in world.migrations.values():
+                found += self._brain.migration(world, migration, float(state.now), self._policy)
+            found += self._brain.sweep(world)
+            known = self._decided[key] = tuple(_plain(world, found, state.now))
+        return known
+
+    def _world(self, state: State) -> World:
+        pods = [self._seen(pod, _seen_pod) for pod in state.pods]
+        nodes = {
+            name: Node(
+                name, _room(capacity), tuple(pod for pod in pods if pod.node == name), ready=name not in state.dead
+            )
+            for name, capacity in self._setup.nodes
+        }
+        return World(
+            nodes=nodes, unbound=tuple(pod for pod in pods if not pod.node),
+            requests={item.uid: self._seen(item, _with_version) for item in state.requests},
+            migrations={item.uid: self._seen(item, _with_version) for item in state.migrations},
+            holds={item.claimant: self._seen(item, _with_version) for item in state.holds},
+            transfers=dict(_seen_transfers(state)),
+            guests={uid: GuestSize(size, 0) for uid, size in state.guests},
+            # It is tried anew each time, and says what is true.
+            checks={item.uid: Check(state.quota, "quota") for item in state.requests},
+        )  # fmt: skip
+
+    def _seen(self, item: Any, make: Callable[[Any], Any]) -> Any:
+        """Return how the core sees an object. The object is kept, so that its identity stays its own."""
+        known = self._objects.get(id(item))
+        if known is None:
+            known = self._objects[id(item)] = (item, make(item))
+        return known[1]
+
+    def _act(self, state: State, action: act.Action, by: str) -> Iterator[tuple[str, State]]:
+        after = self._carry_out[type(action)](state, action)
+        if after is not None and after != state:
+            yield f"{sentence(action)}{by}", after
+
+    def settled(self, before: State, state: State) -> State:
+        """Forget what was decided late and can never be done any more: its precondition is gone for good."""
+        if not state.late or state[:4] == before[:4]:
+            return state
+        late = tuple(action for action in state.late if _may_yet(state, action))
+        return state if late == state.late else state._replace(late=late)
+
+    def _create_hold(self, state: State, action: act.CreateHold) -> State | None:
+        if any(hold.claimant == action.hold.claimant for hold in state.holds):
+            return None
+        return state._replace(holds=_sorted((*state.holds, action.hold)))
+
+
+def _plain(world: World, found: list[act.Action], now: int) -> Iterator[act.Action]:
+    """Forget what no decision looks at: for people it matters, and here it would only make more states."""
+    for action in found:
+        if not isinstance(action, act.WriteRequest | act.WriteMigration):
+            yield action
+            continue
+        plain: Any = replace(action.status, reason=None, message="", finished_at=0.0)
+        if plain.outcome is not None:
+            reason = _KEPT.get(plain.outcome.reason, Reason.TRANSFER_FAILED)
+            plain = replace(plain, outcome=plain.outcome._replace(message="", reason=reason))
+        if getattr(plain, "retry_at", now + 1) <= now:
+            plain = replace(plain, retry_at=0.0)
+        kind: Any = world.requests if isinstance(action, act.WriteRequest) else world.migrations
+        if plain != kind[action.uid].status:
+            yield replace(action, status=plain)
+
+
+def _room(size: int) -> Room:
+    return Room(size * UNIT)
+
+
+def version(item: Any) -> str:
+    """Return what stands for a resourceVersion: the content. That lets more through than the API server would."""
+    return str(hash(item))
+
+
+def _may_yet(state: State, action: act.Action) -> bool:
+    match action:
+        case act.WriteRequest() | act.WriteMigration() | act.Forget():
+            return _current((*state.requests, *state.migrations), action.uid, action.version) is not None
+        case act.RenewHold() | act.CommitHold() | act.DeleteHold():
+            return _current(state.holds, action.claimant, action.version) is not None
+        case act.ResizePod() | act.DetachReceiver() | act.FencePod():
+            return any(pod.uid == action.uid and version(pod) == action.version for pod in state.pods)
+        case act.DeletePod() | act.ResizeGuest():
+            return find(state.pods, action.uid) is not None
+        case _:
+            return True
+
+
+def _with_version(item: Any) -> Any:
+    return replace(item, version=version(item))
+
+
+def _seen_pod(pod: Pod) -> SeenPod:
+    return SeenPod(
+        uid=pod.uid, namespace="x", name=pod.name, node=pod.node, allocated=_room(pod.allocated), size=_room(pod.counted),
+        containers=(Container("main", _room(pod.spec)),), phase=_PHASES[pod.phase], terminating=pod.terminating,
+        resize=_RESIZES[pod.seen], priority=pod.priority, vm=pod.vm, movable=pod.movable, owner=pod.owner,
+        attempt=pod.attempt, fence=pod.fence, version=version(pod),
+    )  # fmt: skip
+
+
+def _seen_transfers(seen: State) -> Iterator[tuple[str, SeenTransfer]]:
+    for migration in seen.migrations:
+        status = migration.status
+        for item in seen.transfers:
+            if (item.source, item.attempt) == (status.source, status.attempt):
+                yield migration.uid, SeenTransfer(_TRANSFERS[item.move])
+
+
+def _sorted(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(sorted(items, key=lambda item: getattr(item, "claimant", None) or item.uid))
+
+
+def _replaced(items: tuple[Any, ...], old: Any, new: Any) -> tuple[Any, ...]:
+    return tuple(new if item is old else item for item in items)
+
+
+def _current(items: tuple[Any, ...], uid: str, wanted: str | None) -> Any:
+    """Return an object, if it is as it was when it was looked at."""
+    for item in items:
+        if getattr(item, "claimant", None) == uid or getattr(item, "uid", None) == uid:
+            return item if wanted is None or version(item) == wanted else None
+    return None
+
+
+# Our own objects
+
+
+def _write_request(state: State, action: act.WriteRequest) -> State | None:
+    found = _current(state.requests, action.uid, action.version)
+    if found is None:
+        return None
+    if action.status.phase is RequestPhase.UNDOING:
+        # It gives up: what was promised, and what was freed, is not asked for any more.
+        claimant = found.status.claimant
+        state = state._replace(
+            held=tuple(uid for uid in state.held if uid != claimant),
+            freed=tuple(item for item in state.freed if item[0] != claimant),
+        )
+    changed = _replaced(state.requests, found, replace(found, status=action.status))
+    return state._replace(requests=changed)
+
+
+def _write_migration(state: State, action: act.WriteMigration) -> State | None:
+    found = _current(state.migrations, action.uid, action.version)
+    if found is None:
+        return None
+    return state._replace(migrations=_replaced(state.migrations, found, replace(found, status=action.status)))
+
+
+def _renew_hold(state: State, action: act.RenewHold) -> State | None:
+    found = _current(state.holds, action.claimant, action.version)
+    if found is None:
+        return None
+    return state._replace(holds=_replaced(state.holds, found, replace(found, expires_at=action.expires_at)))
+
+
+def _commit_hold(state: State, action: act.CommitHold) -> State | None:
+    found = _current(state.holds, action.claimant, action.version)
+    if found is None:
+        return None
+    return state._replace(holds=_replaced(state.holds, found, replace(found, committed=True)))
+
+
+def _delete_hold(state: State, action: act.DeleteHold) -> State | None:
+    found: Hold | None = _current(state.holds, action.claimant, action.version)
+    if found is None:
+        return None
+    return state._replace(holds=tuple(hold for hold in state.holds if hold is not found))
+
+
+def _create_migration(state: State, action: act.CreateMigration) -> State | None:
+    planned = action.neighbour
+    if any(item.name == planned.migration for item in state.migrations):
+        return None
+    new = Migration(
+        uid=f"m-{planned.migration}", namespace="x", name=planned.migration, vm=planned.vm, request=action.request,
+        pod=planned.uid, receiver=planned.receiver, created_at=float(state.now), deadline=100.0,
+    )  # fmt: skip
+    return state._replace(migrations=_sorted((*state.migrations, new)))
+
+
+def _forget(state: State, action: act.Forget) -> State | None:
+    for kind in ("requests", "migrations"):
+        items: tuple[Any, ...] = getattr(state, kind)
+        found = _current(items, action.uid, action.version)
+        if found is not None:
+            changes: Any = {kind: tuple(item for item in items if item is not found)}
+            return state._replace(**changes)
+    return None
+
+
+# Pods
+
+
+def _create_receiver(state: State, action: act.CreateReceiver) -> State | None:
+    source = find(state.pods, action.source)
+    owner = next((item for item in state.migrations if item.uid == action.migration), None)
+    if any(pod.name == action.name for pod in state.pods) or source is None or owner is None:
+        return None  # its name is taken; or the API server refuses an owner that is gone
+    used = {item.status.receiver_uid for item in state.migrations} | {item.receiver for item in state.transfers}
+    new = Pod(
+        uid=f"{action.name}'" if action.name in used else action.name, spec=source.allocated, phase=Phase.PENDING, process=False, vm=source.vm, owner=action.migration,
+        attempt=action.attempt,
+    )  # fmt: skip
+    return state._replace(pods=put(state.pods, new))
+
+
+def _detach_receiver(state: State, action: act.DetachReceiver) -> State | None:
+    pod = find(state.pods, action.uid)
+    if pod is None or version(pod) != action.version:
+        return None
+    return state._replace(pods=put(state.pods, pod._replace(owner="")))
+
+
+def _delete_pod(state: State, action: act.DeletePod) -> State | None:
+    pod = find(state.pods, action.uid)
+    if pod is None or pod.terminating:
+        return None
+    if not pod.node or pod.phase is Phase.ENDED:
+        rest = tuple(item for item in state.scheduler.assumed if item[0] != pod.uid)
+        gone = tuple(item for item in state.pods if item.uid != pod.uid)
+        return state._replace(pods=gone, scheduler=state.scheduler._replace(assumed=rest))
+    return _credit(_resized_first(terminate(state, pod, by_us=True), pod), pod)
+
+
+def _resized_first(state: State, pod: Pod) -> State:
+    """Where we remove a neighbour the claimant has asked: other schedulers, too, see that the room is taken."""
+    for hold in state.holds:
+        claimant = find(state.pods, hold.claimant)
+        if claimant is None or claimant.terminating or hold.claimant not in state.held:
+            continue
+        if any(payer.uid == pod.uid for payer in hold.payers) and claimant.spec < hold.target.cpu // UNIT:
+            return state._replace(broken=f"2: {pod.uid} is removed, its room looks free: {claimant.uid} has not asked")
+    return state
+
+
+def _credit(state: State, pod: Pod) -> State:
+    """Remember whose room it is that a neighbour leaves."""
+    for hold in state.holds:
+        if any(payer.uid == pod.uid for payer in hold.payers) and hold.claimant in state.held:
+            claimant = find(state.pods, hold.claimant)
+            need = 0 if claimant is None else hold.target.cpu // UNIT - claimant.allocated
+            had = dict(state.freed).get(hold.claimant, 0)
+            amount = min(had + pod.allocated, need)
+            rest = tuple(item for item in state.freed if item[0] != hold.claimant)
+            return state._replace(freed=tuple(sorted((*rest, (hold.claimant, amount)))))
+    return state
+
+
+def _resize_pod(state: State, action: act.ResizePod) -> State | None:
+    pod = find(state.pods, action.uid)
+    if pod is None or version(pod) != action.version or pod.terminating:
+        return None
+    new = pod._replace(spec=action.wanted.cpu // UNIT, seen=Seen.UNSEEN, since=0)
+    if new.spec == new.allocated:
+        new = new._replace(seen=Seen.DONE)
+    return state._replace(pods=put(state.pods, new))
+
+
+def _fence_pod(state: State, action: act.FencePod) -> State | None:
+    pod = find(state.pods, action.uid)
+    if pod is None or version(pod) != action.version:
+        return None
+    return state._replace(pods=put(state.pods, pod._replace(fence=action.fence)))
+
+
+def _resize_guest(state: State, action: act.ResizeGuest) -> State | None:
+    pod = find(state.pods, action.uid)
+    if pod is None or not runs_guest(state, pod):
+        return None
+    rest = tuple(item for item in state.guests if item[0] != action.uid)
+    broken = state.broken
+    if action.size.cpu // UNIT > pod.allocated:
+        broken = f"the guest of {pod.uid} was made larger than its pod"
+    return state._replace(guests=tuple(sorted((*rest, (action.uid, action.size.cpu // UNIT)))), broken=broken)
+
+
+# Guests: calls carry the attempt's number, stale ones are refused
+
+
+def _transfer(state: State, migration: str, attempt: int) -> tuple[Migration | None, Transfer | None]:
+    owner = next((item for item in state.migrations if item.uid == migration), None)
+    if owner is None:
+        return None, None
+    source = owner.status.source
+    found = next((item for item in state.transfers if (item.source, item.attempt) == (source, attempt)), None)
+    return owner, found
+
+
+def _moved(state: State, item: Transfer, move: Move) -> State:
+    rest = (other for other in state.transfers if other is not item)
+    return state._replace(transfers=tuple(sorted((*rest, item._replace(move=move)))))
+
+
+def _start_transfer(state: State, action: act.StartTransfer) -> State | None:
+    owner, found = _transfer(state, action.migration, action.attempt)
+    if owner is None or found is not None:
+        return None
+    source, receiver = find(state.pods, owner.status.source), find(state.pods, owner.status.receiver_uid)
+    if source is None or receiver is None or not receiver.process or not runs_guest(state, source):
+        return None
+    newest = max((item.attempt for item in state.transfers if item.source == source.uid), default=0)
+    busy = any(item.source == source.uid and item.move in AT_SOURCE for item in state.transfers)
+    if action.attempt <= newest or busy or receiver.attempt != action.attempt:
+        return None
+    new = Transfer(source.uid, receiver.uid, action.attempt)
+    return state._replace(transfers=tuple(sorted((*state.transfers, new))))
+
+
+def _commit_transfer(state: State, action: act.CommitTransfer) -> State | None:
+    _, found = _transfer(state, action.migration, action.attempt)
+    return _moved(state, found, Move.COMMITTED) if found is not None and found.move in BEFORE_COMMIT else None
+
+
+def _cancel_transfer(state: State, action: act.CancelTransfer) -> State | None:
+    _, found = _transfer(state, action.migration, action.attempt)
+    return _moved(state, found, Move.CANCELLED) if found is not None and found.move in BEFORE_COMMIT else None
+
+
+def _release_transfer(state: State, action: act.ReleaseTransfer) -> State | None:
+    _, found = _transfer(state, action.migration, action.attempt)
+    return _moved(state, found, Move.DONE) if found is not None and found.move is Move.ARRIVED else None
+
+
+def sentence(action: act.Action) -> str:  # noqa: PLR0911  # one for each kind
+    """Say what is done."""
+    match action:
+        case act.WriteRequest():
+            return f"the operator writes {action.uid}: {action.status.phase}, {action.status.reason}"
+        case act.WriteMigration():
+            told = " (the commit)" if action.status.phase is MigrationPhase.SWITCHING_OVER else ""
+            return f"the operator writes {action.uid}: {action.status.phase}, {action.status.reason}{told}"
+        case act.CreateHold():
+            return f"the operator asks for {action.hold.target.cpu // UNIT} on {action.hold.node} for {action.hold.claimant}"
+        case act.CreateMigration():
+            return f"the operator makes the migration {action.neighbour.migration}"
+        case act.CreateReceiver():
+            return f"the operator makes the receiver {action.name}"
+        case act.ResizePod():
+            return f"the operator resizes {action.uid} to {action.wanted.cpu // UNIT}"
+        case _:
+            words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(action).__name__)
+            return f"the operator does{words} {next(iter(asdict(action).values()))}"

@@ -1,0 +1,171 @@
+"""Visits every state of a world, shortest stories first.
+
+A state is kept as a few small numbers: one for each of its parts, which most states share. Parts that a step did not touch
+keep their numbers without being looked at, and whatever is derived from a part is remembered by its identity.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .model import State
+from .operator import Brain, Operator
+from .steps import steps
+from .truths import unfinished, violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .model import Setup
+
+_PACK = Struct(f"<{len(State._fields)}I")
+
+
+class Result(NamedTuple):
+    """What a search has shown."""
+
+    states: int
+    edges: int
+    seconds: float
+    violation: str = ""
+    story: tuple[str, ...] = ()
+
+
+class _Codec:
+    """Numbers for the parts of states."""
+
+    def __init__(self) -> None:
+        self._numbers: list[dict[Any, int]] = [{} for _ in State._fields]
+        self._parts: list[list[Any]] = [[] for _ in State._fields]
+
+    def encode(self, state: State, before: State | None = None, known: tuple[int, ...] = ()) -> bytes:
+        """Return a state's key; `before` is the state that it came from, in its canonical form."""
+        numbers = []
+        for index, part in enumerate(state):
+            if before is not None and part is before[index]:
+                numbers.append(known[index])
+                continue
+            table = self._numbers[index]
+            number = table.get(part)
+            if number is None:
+                number = table[part] = len(table)
+                self._parts[index].append(part)
+            numbers.append(number)
+        return _PACK.pack(*numbers)
+
+    def decode(self, key: bytes) -> tuple[State, tuple[int, ...]]:
+        """Return the state, made of the very objects that were numbered."""
+        known = _PACK.unpack(key)
+        return State(*[parts[number] for parts, number in zip(self._parts, known, strict=True)]), known
+
+
+class Search:
+    """One world, visited breadth first."""
+
+    def __init__(self, setup: Setup, start: State, *, brain: type[Brain] = Brain, most: int = 20_000_000) -> None:
+        """Take a world, and the decisions that are tried in it."""
+        self._setup, self._most = setup, most
+        self._operator = Operator(setup, brain)
+        self._codec = _Codec()
+        self._numbers: dict[bytes, int] = {self._codec.encode(start): 0}
+        self._keys: list[bytes] = list(self._numbers)
+        self._parents = array("I", [0])
+        self._sources, self._targets = array("I"), array("I")
+        """Steps that are no faults."""
+        self._ends = bytearray()
+        self._edges = 0
+
+    def run(self) -> Result:
+        """Visit every state that can be reached; stop at the first that must not be."""
+        began = time.perf_counter()
+        wrong, number = self._visit()
+        if not wrong:
+            wrong, number = self._no_way_out()
+        story = tuple(self._story(number)) if wrong else ()
+        return Result(len(self._keys), self._edges, time.perf_counter() - began, wrong, story)
+
+    def first(self, wanted: Callable[[State], bool]) -> State:
+        """Return the first state of a kind."""
+        number = 0
+        while number < len(self._keys):
+            state, known = self._codec.decode(self._keys[number])
+            if wanted(state):
+                return state
+            self._expand(number, state, known)
+            number += 1
+        raise LookupError("there is no such state")
+
+    def _visit(self) -> tuple[str, int]:
+        number = 0
+        while number < len(self._keys):
+            state, known = self._codec.decode(self._keys[number])
+            if wrong := violation(self._setup, state):
+                return wrong, number
+            by_itself = self._expand(number, state, known)
+            left = unfinished(self._setup, state)
+            self._ends.append(not left)
+            if left and not by_itself:
+                return left, number
+            if len(self._keys) > self._most:
+                return f"more than {self._most} states", number
+            number += 1
+        return "", 0
+
+    def _expand(self, number: int, state: State, known: tuple[int, ...]) -> bool:
+        by_itself = False
+        for _, after in self._steps(state):
+            self._edges += 1
+            key = self._codec.encode(after, state, known)
+            target = self._numbers.get(key)
+            if target is None:
+                target = self._numbers[key] = len(self._keys)
+                self._keys.append(key)
+                self._parents.append(number)
+            if after.faults == state.faults and target != number:
+                by_itself = True
+                self._sources.append(number)
+                self._targets.append(target)
+        return by_itself
+
+    def _steps(self, state: State) -> Iterator[tuple[str, State]]:
+        for sentence, after in self._operator.steps(state):
+            yield sentence, self._operator.settled(state, after)
+        for sentence, after in steps(self._setup, state):
+            yield sentence, self._operator.settled(state, after)
+
+    def _no_way_out(self) -> tuple[str, int]:
+        """Find a state from which no end can be reached without another fault: a circle, or a dead end."""
+        reaching = np.frombuffer(self._ends, dtype=np.bool_).copy()
+        sources, targets = np.frombuffer(self._sources, dtype=np.uint32), np.frombuffer(self._targets, dtype=np.uint32)
+        count = -1
+        while count != (count := int(reaching.sum())):
+            reaching[sources[reaching[targets]]] = True
+        stuck = np.flatnonzero(~reaching)
+        if not len(stuck):
+            return "", 0
+        state, _ = self._codec.decode(self._keys[stuck[0]])
+        return f"no way out: {unfinished(self._setup, state)}", int(stuck[0])
+
+    def _story(self, number: int) -> list[str]:
+        """Tell how a state is reached, by trying again which step it was."""
+        path = [number]
+        while path[-1]:
+            path.append(self._parents[path[-1]])
+        sentences = []
+        for before, after in zip(reversed(path), list(reversed(path))[1:], strict=False):
+            state, known = self._codec.decode(self._keys[before])
+            key = self._keys[after]
+            sentences.append(
+                next(said for said, new in self._steps(state) if self._codec.encode(new, state, known) == key)
+            )
+        return sentences
+
+
+def explore(setup: Setup, start: State, *, brain: type[Brain] = Brain, most: int = 20_000_000) -> Result:
+    """Visit every state of a world."""
+    return Search(setup, start, brain=brain, most=most).run()

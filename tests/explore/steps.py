@@ -1,0 +1,398 @@
+"""All that can happen that is not the operator's doing: kubelets, scheduler, QEMU, tenants, users, deaths and the clock.
+
+Each step is a sentence and the state after it. What is a fault costs one of the few that a run may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from elbowroom.core.world import HoldPhase, RequestPhase
+
+from .model import UNIT, Move, Phase, Pod, Seen, Setup, State, Transfer, drop, find, put
+
+if TYPE_CHECKING:
+    from elbowroom.core.world import Hold
+
+Steps = Iterator[tuple[str, State]]
+BEFORE_COMMIT = (Move.COPYING, Move.BRINK)
+_RELYING = (RequestPhase.HOLDING, RequestPhase.MOVING, RequestPhase.COMMITTING, RequestPhase.SWAPPING)
+_GAVE_UP = (RequestPhase.FAILED, RequestPhase.CANCELLED)
+AT_SOURCE = (Move.COPYING, Move.BRINK, Move.COMMITTED)
+
+
+def steps(setup: Setup, state: State) -> Steps:
+    """Return everything that can happen next."""
+    yield from _kubelets(setup, state)
+    yield from _scheduler(setup, state)
+    yield from _qemu(state)
+    yield from _collector(state)
+    if state.now < setup.end:
+        yield f"time passes ({state.now + 1})", state._replace(now=state.now + 1)
+    if state.faults:
+        yield from _faults(setup, state._replace(faults=state.faults - 1))
+
+
+# Kubelets
+
+
+def given(state: State, node: str) -> int:
+    """Return what a kubelet has given away: a pod counts until its processes have stopped."""
+    return sum(pod.allocated for pod in state.pods if pod.node == node and pod.process)
+
+
+def _kubelets(setup: Setup, state: State) -> Steps:
+    for node, capacity in setup.nodes:
+        if node in state.dead:
+            continue
+        free = capacity - given(state, node)
+        stopped = any(pod.node == node and pod.terminating and not pod.process for pod in state.pods)
+        for pod in state.pods:
+            if pod.node == node:
+                yield from _kubelet(state, pod, free, stopped=stopped)
+
+
+def _kubelet(state: State, pod: Pod, free: int, *, stopped: bool) -> Steps:
+    if pod.phase is Phase.PENDING and not pod.terminating:
+        if pod.spec <= free:
+            new = pod._replace(phase=Phase.RUNNING, allocated=pod.spec, process=True)
+            yield f"the kubelet starts {pod.uid}", state._replace(pods=put(state.pods, new))
+        else:
+            tampered = any(other.tampered for other in state.pods if other.node == pod.node)
+            new = pod._replace(phase=Phase.ENDED, rejected=not tampered)
+            yield f"the kubelet has no room for {pod.uid}: OutOfcpu", state._replace(pods=put(state.pods, new))
+    if pod.terminating and pod.process:
+        yield f"{pod.uid} stops", _stop_process(state, pod)
+    elif pod.terminating:
+        yield f"{pod.uid} is gone", _gone(state, pod)
+    elif pod.phase is Phase.RUNNING and pod.seen is not Seen.DONE:
+        yield from _resize(state, pod, free, stopped=stopped)
+
+
+def _resize(state: State, pod: Pod, free: int, *, stopped: bool) -> Steps:
+    more = pod.spec - pod.allocated
+    if pod.seen is Seen.UNSEEN and more > free:
+        since = 1 + max((other.since for other in state.pods if other.seen is Seen.DEFERRED), default=0)
+        new = pod._replace(seen=Seen.DEFERRED, since=since)
+        yield f"the kubelet defers {pod.uid}", state._replace(pods=put(state.pods, new))
+        return
+    if more > free or (pod.seen is Seen.DEFERRED and stopped):
+        return  # pending resizes are tried again only when the API has shown that somebody has gone
+    first = min(
+        (
+            other for other in state.pods
+            if other.node == pod.node and other.seen is Seen.DEFERRED and other.spec - other.allocated <= free
+        ),
+        key=lambda other: (-other.priority, other.since),
+        default=pod,
+    )  # fmt: skip
+    if pod.seen is Seen.UNSEEN or first.uid == pod.uid:
+        new = pod._replace(allocated=pod.spec, seen=Seen.DONE, since=0)
+        grown = state._replace(
+            pods=put(state.pods, new),
+            freed=tuple(item for item in state.freed if item[0] != pod.uid),
+            held=tuple(uid for uid in state.held if uid != pod.uid),
+        )
+        given_up = any(item.status.claimant == pod.uid and item.status.phase in _GAVE_UP for item in state.requests)
+        if given_up and more > 0 and not pod.tampered:
+            grown = grown._replace(broken=f"{pod.uid} grew after its request had given up")
+        yield f"the kubelet grants {pod.uid} its size", grown
+
+
+def _stop_process(state: State, pod: Pod) -> State:
+    """End a pod's processes, and what they were doing for a guest."""
+    transfers = tuple(_without(item, pod.uid) for item in state.transfers)
+    return state._replace(pods=put(state.pods, pod._replace(process=False)), transfers=transfers)
+
+
+def _without(item: Transfer, uid: str) -> Transfer:
+    """Return what becomes of a transfer when one of its sides dies."""
+    if uid == item.source and item.move in AT_SOURCE:
+        return item._replace(move=Move.LOST)
+    if uid == item.receiver and item.move in AT_SOURCE:
+        return item._replace(move=Move.FAILED)  # QEMU resumes the guest where it was
+    if uid == item.receiver and item.move is Move.ARRIVED:
+        return item._replace(move=Move.LOST)
+    return item
+
+
+def _gone(state: State, pod: Pod) -> State:
+    held = tuple(uid for uid in state.held if uid != pod.uid)
+    freed = tuple(item for item in state.freed if item[0] != pod.uid)
+    return state._replace(pods=drop(state.pods, pod.uid), held=held, freed=freed)
+
+
+# The scheduler, with the plugin as the protocol describes it
+
+
+def _cached(state: State) -> list[tuple[Pod, str]]:
+    """Return what its cache has: pods with the nodes that they have, or that it has just given them."""
+    assumed = dict(state.scheduler.assumed)
+    return [(pod, pod.node or assumed.get(pod.uid, "")) for pod in state.pods]
+
+
+def _lacking(state: State, hold: Hold) -> int | None:
+    """Return what a claimant has not asked for yet; nothing where it is not on its node."""
+    pod = find(state.pods, hold.claimant)
+    if pod is None or pod.node != hold.node or pod.phase is Phase.ENDED:
+        return None
+    return max(0, hold.target.cpu // UNIT - pod.counted)
+
+
+def _scheduler(setup: Setup, state: State) -> Steps:
+    memory = state.scheduler
+    if not memory.loaded:
+        new = memory._replace(loaded=True, ledger=state.holds)
+        yield "the new scheduler has read all holds", state._replace(scheduler=new)
+        return
+    if memory.ledger != state.holds:
+        yield "the scheduler hears of a hold", state._replace(scheduler=memory._replace(ledger=state.holds))
+    yield from _acknowledge(setup, state)
+    for pod in state.pods:
+        if not pod.node and pod.phase is Phase.PENDING and not pod.terminating:
+            yield from _schedule(setup, state, pod)
+
+
+def _schedule(setup: Setup, state: State, pod: Pod) -> Steps:
+    memory = state.scheduler
+    chosen = dict(memory.assumed).get(pod.uid)
+    if chosen is not None:
+        if _permitted(state, pod):
+            rest = tuple(item for item in memory.assumed if item[0] != pod.uid)
+            bound = put(state.pods, pod._replace(node=chosen))
+            new = state._replace(pods=bound, scheduler=memory._replace(assumed=rest))
+            yield f"{pod.uid} is bound to {chosen}", new
+        return
+    for node, capacity in setup.nodes:
+        allowed = not setup.elsewhere or node not in _forbidden(state, pod)
+        if node not in state.dead and allowed and _filter(state, pod, node, capacity):
+            assumed = tuple(sorted((*memory.assumed, (pod.uid, node))))
+            new = state._replace(scheduler=memory._replace(assumed=assumed))
+            yield f"the scheduler gives {pod.uid} a place on {node}", new
+
+
+def _filter(state: State, pod: Pod, node: str, capacity: int) -> bool:
+    free = capacity - sum(other.counted for other, place in _cached(state) if place == node)
+    for hold in state.scheduler.ledger:
+        if hold.node != node or hold.phase in (HoldPhase.RELEASED, HoldPhase.REFUSED):
+            continue
+        lacking = _lacking(state, hold)
+        if lacking is None:
+            return False
+        free -= lacking
+    return pod.spec <= free
+
+
+def _forbidden(state: State, pod: Pod) -> list[str]:
+    """Return the nodes that a receiver must not come to. A migration says that it is one, not the pod."""
+    return [item.status.source_node for item in state.migrations if item.status.receiver == pod.name]
+
+
+def _permitted(state: State, pod: Pod) -> bool:
+    """Tell whether a pod may be bound: a receiver when all of its siblings have a place."""
+    memory = state.scheduler
+    for hold in memory.ledger:
+        names = [payer.receiver for payer in hold.payers]
+        if pod.name in names:
+            placed = {uid for uid, _ in memory.assumed} | {other.name for other in state.pods if other.node}
+            return hold.phase in (HoldPhase.HELD, HoldPhase.CLAIMED) and all(name in placed for name in names)
+    return True
+
+
+def _acknowledge(setup: Setup, state: State) -> Steps:
+    for hold in state.scheduler.ledger:
+        current = next((item for item in state.holds if item.claimant == hold.claimant), None)
+        if current != hold:
+            continue  # its write would be refused: it has seen an older one
+        if hold.phase is HoldPhase.PENDING:
+            answer = _answer(setup, state, hold)
+            held = state.held
+            if answer.phase is HoldPhase.HELD and _counts_on_it(state, hold):
+                held = tuple(sorted({*held, hold.claimant}))
+            yield (
+                f"the scheduler says {answer.phase} to the hold of {hold.claimant}",
+                _write_hold(state, answer)._replace(held=held),
+            )
+        elif hold.phase is HoldPhase.HELD and _lacking(state, hold) == 0:
+            answer = replace(hold, phase=HoldPhase.CLAIMED)
+            yield f"the scheduler says Claimed to the hold of {hold.claimant}", _write_hold(state, answer)
+        elif hold.phase is HoldPhase.HELD and state.now > hold.expires_at and not (hold.committed and setup.permanent):
+            answer = replace(hold, phase=HoldPhase.RELEASED, reason="Expired")
+            released = state.held if hold.committed else tuple(uid for uid in state.held if uid != hold.claimant)
+            yield f"the hold of {hold.claimant} expires", _write_hold(state, answer)._replace(held=released)
+
+
+def _counts_on_it(state: State, hold: Hold) -> bool:
+    """Tell whether anybody relies on the promise: a request that is giving up does not."""
+    found = next((item for item in state.requests if item.uid == hold.request), None)
+    return found is not None and found.status.phase in _RELYING and found.status.round == hold.round
+
+
+def _write_hold(state: State, answer: Hold) -> State:
+    holds = tuple(answer if hold.claimant == answer.claimant else hold for hold in state.holds)
+    ledger = tuple(answer if hold.claimant == answer.claimant else hold for hold in state.scheduler.ledger)
+    return state._replace(holds=holds, scheduler=state.scheduler._replace(ledger=ledger))
+
+
+def _answer(setup: Setup, state: State, hold: Hold) -> Hold:
+    lacking = _lacking(state, hold)
+    claimant = find(state.pods, hold.claimant)
+    if lacking is None or claimant is None or claimant.terminating:
+        return replace(hold, phase=HoldPhase.REFUSED, reason="ClaimantGone")
+    others = [] if not setup.serialised else [
+        item for item in state.scheduler.ledger
+        if item.claimant != hold.claimant and item.phase in (HoldPhase.HELD, HoldPhase.CLAIMED)
+    ]  # fmt: skip
+    mine = {payer.uid for payer in hold.payers}
+    theirs = {uid for item in others for uid in (item.claimant, *(payer.uid for payer in item.payers))}
+    if mine & theirs or hold.claimant in theirs:
+        return replace(hold, phase=HoldPhase.REFUSED, reason="NeighbourTaken")
+    payers = [find(state.pods, uid) for uid in mine]
+    if any(pod is None or pod.terminating or pod.node != hold.node for pod in payers):
+        return replace(hold, phase=HoldPhase.REFUSED, reason="NeighbourGone")
+    free = dict(setup.nodes)[hold.node] - sum(pod.counted for pod, place in _cached(state) if place == hold.node)
+    free -= lacking
+    short = max(0, -free)
+    for item in others:
+        # What another one lacks and its own neighbours do not pay is taken from the free room.
+        paid = sum(
+            pod.counted for pod in state.pods if pod.node == hold.node and pod.uid in {p.uid for p in item.payers}
+        )
+        asked = find(state.pods, item.claimant)
+        waiting = 0 if asked is None else max(item.target.cpu // UNIT, asked.counted) - asked.allocated
+        counted = 0 if asked is None else asked.counted - asked.allocated
+        free -= max(0, waiting - paid) - counted
+    paying = sum(pod.counted for pod in payers if pod is not None)
+    if free + paying < 0:
+        return replace(hold, phase=HoldPhase.REFUSED, reason="NobodyMovable")
+    return replace(hold, phase=HoldPhase.HELD, shortfall=hold.target._replace(cpu=short * UNIT))
+
+
+# QEMU: what happens by itself once it was told
+
+
+def _qemu(state: State) -> Steps:
+    for item in state.transfers:
+        for sentence, move in _advance(item):
+            yield sentence, _set_transfer(state, item._replace(move=move))
+
+
+def _advance(item: Transfer) -> Iterator[tuple[str, Move]]:
+    match item.move:
+        case Move.COPYING:
+            yield f"the guest of {item.source} is at the brink", Move.BRINK
+        case Move.COMMITTED:
+            yield f"the guest of {item.source} has arrived in {item.receiver}", Move.ARRIVED
+        case Move.ARRIVED:
+            yield f"{item.source} tells {item.receiver} to run the guest", Move.DONE
+
+
+def _set_transfer(state: State, new: Transfer) -> State:
+    rest = (item for item in state.transfers if (item.source, item.attempt) != (new.source, new.attempt))
+    return state._replace(transfers=tuple(sorted((*rest, new))))
+
+
+# Garbage collection by owner
+
+
+def _collector(state: State) -> Steps:
+    for pod in state.pods:
+        if pod.node in state.dead:
+            yield f"{pod.uid} is cleared away with its node", _gone(_stop_process(state, pod), pod)
+    known = {item.uid for item in state.migrations} | {item.uid for item in state.requests}
+    for pod in state.pods:
+        if pod.owner and pod.owner not in known and not pod.terminating:
+            yield f"{pod.uid} is collected with its owner", terminate(state, pod, by_us=True)
+
+
+def terminate(state: State, pod: Pod, *, by_us: bool) -> State:
+    """Mark a pod as terminating. Where that ends a guest that nobody else runs, say so."""
+    broken = state.broken
+    if by_us and runs_guest(state, pod):
+        broken = f"{pod.uid} was removed while it ran the guest {pod.vm}"
+    return state._replace(pods=put(state.pods, pod._replace(terminating=True)), broken=broken)
+
+
+def runs_guest(state: State, pod: Pod) -> bool:
+    """Tell from the processes whether a pod has the guest, running or about to."""
+    if not pod.vm or not pod.process or pod.phase is not Phase.RUNNING:
+        return False
+    for item in state.transfers:
+        if item.source == pod.uid and item.move in (Move.ARRIVED, Move.DONE):
+            return False
+    if not pod.attempt:
+        return True
+    return any(item.receiver == pod.uid and item.move in (Move.ARRIVED, Move.DONE) for item in state.transfers)
+
+
+# Faults, and what tenants do
+
+
+def _faults(setup: Setup, state: State) -> Steps:
+    yield from _deaths(setup, state)
+    yield from _tenants(setup, state)
+    for item in state.transfers:
+        if item.move in AT_SOURCE:
+            yield f"the transfer from {item.source} fails", _set_transfer(state, item._replace(move=Move.FAILED))
+    if state.scheduler.loaded and (state.scheduler.ledger or state.scheduler.assumed):
+        fresh = state.scheduler._replace(loaded=False, assumed=(), ledger=())
+        yield "the scheduler dies, another takes over", state._replace(scheduler=fresh)
+    for request in state.requests:
+        if not request.deleted and not request.status.phase.final:
+            gone = tuple(replace(item, deleted=True) if item is request else item for item in state.requests)
+            yield f"somebody deletes the request {request.uid}", state._replace(requests=gone)
+    for migration in state.migrations:
+        if not migration.deleted and not migration.status.phase.final:
+            off = tuple(replace(item, deleted=True) if item is migration else item for item in state.migrations)
+            yield f"somebody deletes the migration {migration.name}", state._replace(migrations=off)
+    if state.quota:
+        yield "the quota has no room for the claimant's size any more", state._replace(quota=False)
+
+
+def _deaths(setup: Setup, state: State) -> Steps:
+    for pod in state.pods:
+        if pod.process and pod.phase is Phase.RUNNING:
+            ended = _stop_process(state, pod)
+            died = pod._replace(process=False, phase=Phase.ENDED)
+            held = tuple(uid for uid in state.held if uid != pod.uid)
+            freed = tuple(item for item in state.freed if item[0] != pod.uid)
+            yield f"{pod.uid} dies", ended._replace(pods=put(ended.pods, died), held=held, freed=freed)
+        if not pod.terminating and not pod.owner and (not pod.attempt or runs_guest(state, pod)):
+            yield f"somebody deletes {pod.uid}", terminate(state, pod, by_us=False)
+    for node, _ in setup.nodes:
+        if node not in state.dead:
+            yield f"{node} dies", _kill_node(state, node)
+
+
+def _kill_node(state: State, node: str) -> State:
+    """All of a node's processes end, and its pods are cleared away."""
+    for pod in state.pods:
+        if pod.node == node:
+            state = _gone(_stop_process(state, pod), pod)
+    return state._replace(dead=tuple(sorted((*state.dead, node))))
+
+
+def _tenants(setup: Setup, state: State) -> Steps:
+    guarded = {hold.node for hold in state.holds if hold.phase not in (HoldPhase.RELEASED, HoldPhase.REFUSED)}
+    for node, capacity in setup.nodes:
+        if node in state.dead or (setup.guard and node in guarded):
+            continue
+        for pod in state.pods:
+            if not pod.node and not pod.vm and pod.phase is Phase.PENDING:
+                rest = tuple(item for item in state.scheduler.assumed if item[0] != pod.uid)
+                bound = state._replace(
+                    pods=put(state.pods, pod._replace(node=node, tampered=True)),
+                    scheduler=state.scheduler._replace(assumed=rest),
+                )
+                yield f"somebody binds {pod.uid} to {node} past the scheduler", bound
+            if (
+                pod.node == node
+                and not pod.vm
+                and pod.phase is Phase.RUNNING
+                and pod.seen is Seen.DONE
+                and pod.spec < capacity
+            ):
+                more = pod._replace(spec=pod.spec + 1, seen=Seen.UNSEEN, tampered=True)
+                yield f"somebody resizes {pod.uid}", state._replace(pods=put(state.pods, more))

@@ -1,0 +1,48 @@
+"""The explorer: small worlds have nothing wrong with them, and every mutant of the core is found out."""
+
+from __future__ import annotations
+
+import pytest
+from elbowroom.core.world import RequestPhase
+from explore.mutants import MUTANTS, Mutant
+from explore.scenarios import worlds
+from explore.search import Search, explore
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"),
+    [("in place", 1), ("two in place", 0), ("nobody else", 0), ("a filler", 0), ("waiting for room", 0)],
+)
+def test_a_small_world_keeps_all_promises(name: str, faults: int) -> None:
+    """`make explore` does the same with larger ones and more faults."""
+    world = worlds()[name](faults)
+    result = explore(world.setup, world.start)
+    assert not result.violation, "\n".join((result.violation, *result.story))
+    assert result.states > 100
+
+
+@pytest.mark.parametrize("name", ["in place", "nobody else", "a thief"])
+def test_a_request_can_succeed(name: str) -> None:
+    """A world in which nothing ever works would have nothing wrong with it, either."""
+    world = worlds()[name](0)
+    end = Search(world.setup, world.start).first(
+        lambda state: any(request.status.phase is RequestPhase.SUCCEEDED for request in state.requests)
+    )
+    grown = {
+        item.status.claimant: item.status.wanted.cpu // 1000
+        for item in end.requests
+        if item.status.phase is RequestPhase.SUCCEEDED
+    }
+    for uid, size in grown.items():
+        assert [pod.allocated for pod in end.pods if pod.uid == uid] == [size]
+        assert dict(end.guests)[uid] == size
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_found_out(mutant: Mutant) -> None:
+    start, setup = mutant.start(), mutant.scenario().setup
+    with mutant.applied():
+        result = explore(setup, start, brain=mutant.brain, most=400_000)
+    assert result.violation
+    assert not result.violation.startswith("more than")
+    assert result.story
