@@ -1,0 +1,310 @@
+"""What a migration does next, phase by phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from elbowroom.core import migration as moves
+from elbowroom.core.actions import (
+    CancelTransfer,
+    CommitTransfer,
+    CreateReceiver,
+    DeletePod,
+    DetachReceiver,
+    Forget,
+    ReleaseTransfer,
+    StartTransfer,
+    WriteMigration,
+)
+from elbowroom.core.reasons import Reason
+from elbowroom.core.world import (
+    HoldPhase,
+    Migration,
+    MigrationOutcome,
+    MigrationPhase,
+    PodPhase,
+    RequestPhase,
+    Resize,
+    Transfer,
+    TransferState,
+)
+from support.worlds import DB, NOW, POLICY, RECEIVER, WEB, asked, hold, migration, pod, request, world
+
+if TYPE_CHECKING:
+    from elbowroom.core.actions import Actions
+    from elbowroom.core.world import Pod
+
+MOVING = request(RequestPhase.MOVING)
+OWNED = replace(RECEIVER, owner="m1")
+
+
+def decide(item: Migration, *pods: Pod, **more: Any) -> Actions:
+    seen = world(*(pods or (DB, WEB, RECEIVER)), migrations=(item,), **{"requests": (MOVING,), **more})
+    return moves.decide(seen, item, NOW, POLICY)
+
+
+def written(actions: Actions) -> tuple[MigrationPhase, Reason | None]:
+    (action,) = actions
+    assert isinstance(action, WriteMigration)
+    assert action.version == "m1@1"
+    return action.status.phase, action.status.reason
+
+
+def transfer(state: TransferState) -> dict[str, Any]:
+    return {"transfers": {"m1": Transfer(state)}}
+
+
+class TestPending:
+    def test_names_and_attempt_are_stored_before_anything_is_made(self) -> None:
+        (action,) = decide(migration(MigrationPhase.PENDING), DB, WEB)
+        assert isinstance(action, WriteMigration)
+        status = action.status
+        assert (status.phase, status.source, status.source_node, status.receiver) == (
+            MigrationPhase.BINDING, "web", "n1", "web-r1-1",
+        )  # fmt: skip
+        assert status.attempt > NOW
+
+    def test_an_attempt_is_higher_than_the_last_one(self) -> None:
+        before = migration(MigrationPhase.FAILED, attempt=5000)
+        now = replace(migration(MigrationPhase.PENDING), uid="m2", version="m2@1")
+        seen = world(DB, WEB, requests=(MOVING,), migrations=(before, now))
+        (action,) = moves.decide(seen, now, NOW, POLICY)
+        assert isinstance(action, WriteMigration)
+        assert action.status.attempt == 5001
+
+    def test_a_vm_that_has_not_opted_in_is_not_moved(self) -> None:
+        fixed = replace(WEB, movable=False)
+        assert written(decide(migration(MigrationPhase.PENDING), DB, fixed)) == (
+            MigrationPhase.CANCELLING,
+            Reason.NOT_OPTED_IN,
+        )
+
+    def test_a_vm_that_is_part_of_another_hold_waits(self) -> None:
+        other = hold(request="r2", claimant="web")
+        assert written(decide(migration(MigrationPhase.PENDING), DB, WEB, holds=(other,))) == (
+            MigrationPhase.PENDING,
+            Reason.IN_USE,
+        )
+
+    def test_one_by_hand_finds_its_vm(self) -> None:
+        by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
+        (action,) = decide(by_hand, DB, WEB)
+        assert isinstance(action, WriteMigration)
+        assert (action.status.source, action.status.receiver) == ("web", "web-m1")
+
+    def test_one_by_hand_for_a_vm_that_is_not_there_fails(self) -> None:
+        by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="", vm="nobody")
+        assert written(decide(by_hand, DB, WEB)) == (MigrationPhase.CANCELLING, Reason.VM_NOT_FOUND)
+
+
+class TestBinding:
+    def test_the_receiver_is_made(self) -> None:
+        assert decide(migration(MigrationPhase.BINDING), DB, WEB) == (CreateReceiver("m1", "web", "web-r1-1", 1001),)
+
+    def test_the_receivers_uid_is_kept(self) -> None:
+        (action,) = decide(migration(MigrationPhase.BINDING), DB, WEB, replace(OWNED, phase=PodPhase.PENDING))
+        assert isinstance(action, WriteMigration)
+        assert action.status.receiver_uid == "web-r1-1"
+
+    def test_a_receiver_that_runs_gets_the_guest(self) -> None:
+        start, write = decide(migration(MigrationPhase.BINDING, receiver_uid="web-r1-1"), DB, WEB, OWNED)
+        assert start == StartTransfer("m1", 1001)
+        assert written((write,)) == (MigrationPhase.TRANSFERRING, Reason.TRANSFERRING)
+
+    def test_a_receiver_on_the_neighbours_own_node_is_called_off(self) -> None:
+        here = replace(OWNED, node="n1")
+        assert written(decide(migration(MigrationPhase.BINDING), DB, WEB, here)) == (
+            MigrationPhase.CANCELLING,
+            Reason.NO_PLACE,
+        )
+
+    def test_a_receiver_that_finds_no_node_is_given_up(self) -> None:
+        late = migration(MigrationPhase.BINDING, receiver_uid="web-r1-1", started_at=NOW - 61)
+        unbound = replace(OWNED, node="", phase=PodPhase.PENDING)
+        assert written(decide(late, DB, WEB, unbound)) == (MigrationPhase.CANCELLING, Reason.RECEIVER_UNBOUND)
+
+    def test_a_receiver_that_has_gone_is_a_failure(self) -> None:
+        item = migration(MigrationPhase.BINDING, receiver_uid="web-r1-1")
+        assert written(decide(item, DB, WEB)) == (MigrationPhase.CANCELLING, Reason.RECEIVER_GONE)
+
+    def test_another_pod_of_that_name_is_no_receiver(self) -> None:
+        assert written(decide(migration(MigrationPhase.BINDING), DB, WEB, replace(OWNED, attempt=7))) == (
+            MigrationPhase.CANCELLING, Reason.RECEIVER_GONE,
+        )  # fmt: skip
+
+
+class TestTransferring:
+    ITEM = migration(MigrationPhase.TRANSFERRING)
+
+    def test_a_copy_takes_its_time(self) -> None:
+        assert decide(self.ITEM, DB, WEB, OWNED, **transfer(TransferState.COPYING)) == ()
+
+    def test_a_copy_that_was_never_begun_is_begun(self) -> None:
+        assert decide(self.ITEM, DB, WEB, OWNED) == (StartTransfer("m1", 1001),)
+
+    def test_at_the_brink_the_receiver_is_detached_first(self) -> None:
+        found = decide(self.ITEM, DB, WEB, OWNED, **transfer(TransferState.AT_BRINK))
+        assert found == (DetachReceiver("web-r1-1", "web-r1-1@1"),)
+
+    def test_and_only_then_it_may_be_committed(self) -> None:
+        brink = migration(MigrationPhase.AT_BRINK)
+        assert not moves.can_commit(world(DB, WEB, OWNED), brink)
+        assert moves.can_commit(world(DB, WEB, RECEIVER), brink)
+        assert (
+            written(decide(self.ITEM, DB, WEB, RECEIVER, **transfer(TransferState.AT_BRINK)))[0]
+            is MigrationPhase.AT_BRINK
+        )
+
+    def test_a_request_commits_its_migrations_itself(self) -> None:
+        assert decide(migration(MigrationPhase.AT_BRINK), **transfer(TransferState.AT_BRINK)) == ()
+
+    def test_one_by_hand_commits_itself(self) -> None:
+        by_hand = replace(migration(MigrationPhase.AT_BRINK), request="")
+        (action,) = decide(by_hand, **transfer(TransferState.AT_BRINK))
+        assert isinstance(action, WriteMigration)
+        assert action.status.committed
+
+    @pytest.mark.parametrize("state", [TransferState.FAILED, TransferState.CANCELLED, TransferState.LOST])
+    def test_a_copy_that_ends_early_is_a_failure(self, state: TransferState) -> None:
+        assert written(decide(self.ITEM, **transfer(state))) == (MigrationPhase.CANCELLING, Reason.TRANSFER_FAILED)
+
+
+BEFORE_THE_COMMIT = [
+    MigrationPhase.PENDING,
+    MigrationPhase.BINDING,
+    MigrationPhase.TRANSFERRING,
+    MigrationPhase.AT_BRINK,
+]
+
+
+@pytest.mark.parametrize("phase", BEFORE_THE_COMMIT)
+class TestAnytimeBeforeTheCommit:
+    def test_deleting_it_calls_it_off(self, phase: MigrationPhase) -> None:
+        assert written(decide(migration(phase, deleted=True))) == (MigrationPhase.CANCELLING, Reason.CANCELLED)
+
+    def test_so_does_its_request(self, phase: MigrationPhase) -> None:
+        for other in (
+            request(RequestPhase.UNDOING),
+            request(RequestPhase.MOVING, plan=()),
+            request(RequestPhase.COMMITTING, room_appeared=True),
+        ):
+            assert written(decide(migration(phase), requests=(other,))) == (MigrationPhase.CANCELLING, Reason.CANCELLED)
+        assert written(decide(migration(phase), requests=())) == (MigrationPhase.CANCELLING, Reason.CANCELLED)
+
+    def test_and_its_deadline(self, phase: MigrationPhase) -> None:
+        assert written(decide(migration(phase, deadline=1.0))) == (MigrationPhase.CANCELLING, Reason.DEADLINE)
+
+    def test_a_neighbour_that_is_gone_ends_it(self, phase: MigrationPhase) -> None:
+        expected = Reason.VM_NOT_FOUND if phase is MigrationPhase.PENDING else Reason.NEIGHBOUR_GONE
+        assert written(decide(migration(phase), DB, RECEIVER)) == (MigrationPhase.CANCELLING, expected)
+
+
+class TestSwitchingOver:
+    ITEM = migration(MigrationPhase.SWITCHING_OVER, committed=True)
+
+    @pytest.mark.parametrize("state", [TransferState.COPYING, TransferState.AT_BRINK])
+    def test_the_runner_is_told(self, state: TransferState) -> None:
+        assert decide(self.ITEM, **transfer(state)) == (CommitTransfer("m1", 1001),)
+
+    @pytest.mark.parametrize("state", [TransferState.COMMITTED, TransferState.SWITCHING, TransferState.UNKNOWN])
+    def test_it_waits(self, state: TransferState) -> None:
+        assert decide(self.ITEM, **transfer(state)) == ()
+
+    def test_a_guest_that_has_arrived_is_released(self) -> None:
+        assert decide(self.ITEM, **transfer(TransferState.ARRIVED)) == (ReleaseTransfer("m1", 1001),)
+
+    def test_a_guest_that_runs_there_has_moved(self) -> None:
+        assert written(decide(self.ITEM, **transfer(TransferState.SUCCEEDED)))[0] is MigrationPhase.MOVED
+
+    def test_a_guest_that_stayed_is_a_failure(self) -> None:
+        assert written(decide(self.ITEM, **transfer(TransferState.FAILED))) == (
+            MigrationPhase.CANCELLING,
+            Reason.TRANSFER_FAILED,
+        )
+
+    def test_a_guest_that_was_damaged_is_no_success(self) -> None:
+        (action,) = decide(self.ITEM, **transfer(TransferState.DAMAGED))
+        assert isinstance(action, WriteMigration)
+        assert (action.status.phase, action.status.outcome and action.status.outcome.phase) == (
+            MigrationPhase.MOVED,
+            MigrationPhase.FAILED,
+        )
+
+    @pytest.mark.parametrize("change", [{"deleted": True}, {"deadline": 1.0}])
+    def test_nothing_calls_it_off(self, change: dict[str, Any]) -> None:
+        assert decide(replace(self.ITEM, **change), **transfer(TransferState.COMMITTED)) == ()
+
+
+class TestMoved:
+    ITEM = migration(MigrationPhase.MOVED, committed=True)
+
+    @pytest.mark.parametrize(
+        ("claimant", "phase", "leaves"),
+        [
+            (DB, RequestPhase.COMMITTING, False),
+            (DB, RequestPhase.SWAPPING, False),
+            (asked(DB, 4, resize=Resize.UNSEEN), RequestPhase.SWAPPING, False),
+            (asked(DB, 4, resize=Resize.DEFERRED), RequestPhase.SWAPPING, True),
+            (asked(DB, 4, resize=Resize.IN_PROGRESS), RequestPhase.SWAPPING, True),
+            (DB, RequestPhase.GROWING, True),
+            (DB, RequestPhase.UNDOING, True),
+            (DB, RequestPhase.FAILED, True),
+        ],
+    )
+    def test_what_is_left_goes_when_the_kubelet_has_heard_of_the_new_size(
+        self, claimant: Pod, phase: RequestPhase, leaves: bool
+    ) -> None:
+        found = decide(self.ITEM, claimant, WEB, RECEIVER, requests=(request(phase),))
+        assert found == ((DeletePod("web"),) if leaves else ())
+
+    def test_a_claimant_that_is_gone_needs_no_room(self) -> None:
+        assert decide(self.ITEM, WEB, RECEIVER, requests=(request(RequestPhase.SWAPPING),)) == (DeletePod("web"),)
+
+    def test_it_is_over_when_the_pod_is_gone(self) -> None:
+        assert written(decide(self.ITEM, DB, RECEIVER))[0] is MigrationPhase.SUCCEEDED
+
+    def test_a_pod_that_is_ending_is_waited_for(self) -> None:
+        assert decide(self.ITEM, DB, replace(WEB, terminating=True), RECEIVER) == ()
+
+
+class TestCancelling:
+    ITEM = migration(MigrationPhase.CANCELLING, outcome=MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED))
+
+    def test_the_copy_is_stopped_first(self) -> None:
+        assert decide(self.ITEM, **transfer(TransferState.COPYING)) == (CancelTransfer("m1", 1001),)
+
+    def test_then_the_receiver_goes(self) -> None:
+        assert decide(self.ITEM, **transfer(TransferState.CANCELLED)) == (DeletePod("web-r1-1"),)
+        assert (
+            decide(self.ITEM, DB, WEB, replace(RECEIVER, terminating=True), **transfer(TransferState.CANCELLED)) == ()
+        )
+
+    def test_then_it_is_over(self) -> None:
+        assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.CANCELLED)))[0] is MigrationPhase.CANCELLED
+
+    def test_whoever_cannot_be_asked_is_waited_for(self) -> None:
+        assert decide(self.ITEM, **transfer(TransferState.UNKNOWN)) == (CancelTransfer("m1", 1001),)
+
+
+class TestOver:
+    ITEM = migration(MigrationPhase.CANCELLED, finished_at=NOW - 10)
+
+    def test_its_story_stays(self) -> None:
+        assert decide(self.ITEM, DB, WEB) == ()
+
+    def test_until_its_time_is_over(self) -> None:
+        assert decide(replace(self.ITEM, keep_for=5.0), DB, WEB) == (Forget("m1", "m1@1"),)
+
+    def test_or_somebody_has_deleted_it(self) -> None:
+        assert decide(replace(self.ITEM, deleted=True), DB, WEB) == (Forget("m1", "m1@1"),)
+
+    def test_but_not_before_its_hold_is_gone(self) -> None:
+        assert decide(replace(self.ITEM, deleted=True), DB, WEB, holds=(hold(HoldPhase.HELD),)) == ()
+
+    def test_a_receiver_that_came_late_is_cleared_away(self) -> None:
+        assert decide(self.ITEM, DB, WEB, pod("late", 2, "n2", owner="m1")) == (DeletePod("late"),)
+
+    def test_a_vm_that_has_moved_is_not(self) -> None:
+        assert decide(migration(MigrationPhase.SUCCEEDED, finished_at=NOW), DB, RECEIVER) == ()

@@ -1,0 +1,499 @@
+"""What a scale request does next, phase by phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from elbowroom.core import request as requests
+from elbowroom.core import sweep
+from elbowroom.core.actions import (
+    CheckResize,
+    CommitHold,
+    CreateHold,
+    CreateMigration,
+    DeleteHold,
+    FencePod,
+    Forget,
+    RenewHold,
+    ResizeGuest,
+    ResizePod,
+    WriteMigration,
+    WriteRequest,
+)
+from elbowroom.core.reasons import Reason
+from elbowroom.core.room import Room
+from elbowroom.core.world import (
+    Check,
+    Container,
+    GuestSize,
+    HoldPhase,
+    MigrationOutcome,
+    MigrationPhase,
+    Outcome,
+    Request,
+    RequestPhase,
+    Resize,
+)
+from support.worlds import DB, NOW, POLICY, RECEIVER, WEB, WEB_PLANNED, asked, hold, migration, pod, request, world
+
+if TYPE_CHECKING:
+    from elbowroom.core.actions import Actions
+    from elbowroom.core.world import Pod, RequestStatus
+
+AT_BRINK = migration(MigrationPhase.AT_BRINK)
+MOVED = migration(MigrationPhase.MOVED, committed=True)
+SMALL = pod("small", 1)
+
+
+def decide(item: Request, *pods: Pod, now: float = NOW, **more: Any) -> Actions:
+    others = more.pop("others", ())
+    return requests.decide(world(*pods, requests=(item, *others), **more), item, now, POLICY)
+
+
+def status(actions: Actions) -> RequestStatus:
+    action = actions[-1]
+    assert isinstance(action, WriteRequest)
+    assert action.version == "r1@1"
+    return action.status
+
+
+def written(actions: Actions) -> tuple[RequestPhase, Reason | None]:
+    return status(actions).phase, status(actions).reason
+
+
+def outcome(actions: Actions) -> tuple[RequestPhase, Reason]:
+    found = status(actions)
+    assert found.phase is RequestPhase.UNDOING
+    assert found.outcome is not None
+    return found.outcome.phase, found.outcome.reason
+
+
+class TestPending:
+    def test_a_neighbour_is_planned_with_all_names(self) -> None:
+        found = status(decide(request()))
+        assert (found.phase, found.plan, found.shortfall, found.target) == (
+            RequestPhase.HOLDING, (WEB_PLANNED,), Room(2000), Room(4000),
+        )  # fmt: skip
+        assert (found.claimant, found.node, found.original, found.wanted, found.round) == (
+            "db",
+            "n1",
+            Room(2000),
+            Room(4000),
+            1,
+        )
+
+    def test_where_there_is_room_nobody_is_moved(self) -> None:
+        found = status(decide(request(), capacity=6))
+        assert (found.phase, found.plan, found.reason) == (RequestPhase.HOLDING, (), Reason.FITS)
+
+    @pytest.mark.parametrize(
+        ("change", "more", "reason"),
+        [
+            ({"vm": "nobody"}, {}, Reason.VM_NOT_FOUND),
+            ({"suspend": True}, {}, Reason.SUSPENDED),
+            ({"moves": False}, {}, Reason.WAITING_FOR_ROOM),
+            ({"retry_at": NOW + 5}, {}, Reason.BACKING_OFF),
+            ({}, {"holds": (hold(request="r2", claimant="x", payers=hold().payers),)}, Reason.NOBODY_MOVABLE),
+            ({}, {"holds": (hold(request="r2"),)}, Reason.IN_USE),
+        ],
+    )  # fmt: skip
+    def test_what_it_waits_for_is_told(self, change: dict[str, Any], more: dict[str, Any], reason: Reason) -> None:
+        assert written(decide(request(**change), **more)) == (RequestPhase.PENDING, reason)
+
+    def test_a_wait_is_told_once(self) -> None:
+        item = request(moves=False)
+        assert decide(replace(item, status=status(decide(item)))) == ()
+
+    def test_a_neighbour_without_a_place_is_not_moved(self) -> None:
+        assert written(decide(request(), DB, WEB, pod("full", 3, "n2"))) == (RequestPhase.PENDING, Reason.NO_PLACE)
+
+    def test_budgets_are_kept(self) -> None:
+        busy = tuple(migration(MigrationPhase.TRANSFERRING, uid=f"m{index}", source=f"s{index}") for index in range(2))
+        assert written(decide(request(), migrations=busy)) == (RequestPhase.PENDING, Reason.BUDGET)
+
+    def test_a_vm_that_was_moved_just_now_rests(self) -> None:
+        assert written(decide(request(), DB, replace(WEB, attempt=7, created_at=NOW - 10))) == (
+            RequestPhase.PENDING,
+            Reason.NOBODY_MOVABLE,
+        )
+
+    def test_more_than_the_node_is_refused(self) -> None:
+        assert outcome(decide(request(cpu=5000))) == (RequestPhase.FAILED, Reason.LARGER_THAN_NODE)
+
+    def test_a_container_has_to_be_named_where_there_are_several(self) -> None:
+        two = replace(DB, containers=(Container("vm", Room(1000)), Container("log", Room(1000))))
+        assert outcome(decide(request(), two, WEB)) == (RequestPhase.FAILED, Reason.CONTAINER_NOT_FOUND)
+        found = status(decide(replace(request(cpu=3000), container="vm"), two, WEB))
+        assert (found.wanted, found.target) == (Room(3000), Room(4000))
+
+    def test_a_dry_run_ends_with_the_plan(self) -> None:
+        found = status(decide(request(dry_run=True)))
+        assert (found.phase, found.reason, found.plan) == (RequestPhase.SUCCEEDED, Reason.DRY_RUN, (WEB_PLANNED,))
+
+    def test_a_neighbour_whose_move_failed_is_not_tried_again(self) -> None:
+        other = pod("other", 2)
+        plan = status(decide(request(avoid=("web",)), DB, WEB, other, capacity=6)).plan
+        assert [planned.uid for planned in plan] == ["other"]
+
+    def test_a_newer_request_supersedes(self) -> None:
+        newer = replace(request(), uid="r2", name="grow-more", created_at=NOW - 1, version="r2@1")
+        assert outcome(decide(request(), others=(newer,))) == (RequestPhase.CANCELLED, Reason.SUPERSEDED)
+
+    def test_and_waits_until_the_older_is_undone(self) -> None:
+        older = replace(
+            request(RequestPhase.UNDOING, outcome=Outcome(RequestPhase.CANCELLED, Reason.SUPERSEDED)),
+            uid="r0",
+            created_at=NOW - 50,
+        )
+        assert written(decide(request(), others=(older,))) == (RequestPhase.PENDING, Reason.OTHERS_FIRST)
+
+    def test_a_smaller_size_shrinks_the_guest_first(self) -> None:
+        found = decide(request(cpu=1000), guests={"db": GuestSize(2, 0)})
+        assert written(found) == (RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
+
+
+class TestShrinking:
+    ITEM = request(RequestPhase.SHRINKING, plan=(), wanted=Room(1000), target=Room(1000))
+
+    def test_the_guest_first(self) -> None:
+        assert decide(self.ITEM, guests={"db": GuestSize(2, 0)})[0] == ResizeGuest("db", Room(1000))
+
+    def test_then_the_pod(self) -> None:
+        assert decide(self.ITEM, guests={"db": GuestSize(1, 0)}) == (ResizePod("db", "db@1", "vm", Room(1000)),)
+
+    def test_then_it_is_done(self) -> None:
+        small = replace(asked(DB, 1), allocated=Room(1000))
+        assert written(decide(self.ITEM, small, WEB, guests={"db": GuestSize(1, 0)})) == (
+            RequestPhase.SUCCEEDED,
+            Reason.DONE,
+        )
+
+
+class TestHolding:
+    ITEM = request(RequestPhase.HOLDING)
+
+    def test_the_room_is_asked_for(self) -> None:
+        (action,) = decide(self.ITEM)
+        assert isinstance(action, CreateHold)
+        made = action.hold
+        assert (made.claimant, made.target, made.payers, made.round, made.committed) == (
+            "db",
+            Room(4000),
+            hold().payers,
+            1,
+            False,
+        )
+
+    def test_nothing_is_done_before_the_scheduler_has_said_so(self) -> None:
+        assert written(decide(self.ITEM, holds=(hold(HoldPhase.PENDING),))) == (
+            RequestPhase.HOLDING,
+            Reason.WAITING_FOR_HOLD,
+        )
+
+    def test_a_scheduler_that_says_nothing_is_not_waited_for_for_ever(self) -> None:
+        assert (
+            outcome(decide(self.ITEM, holds=(hold(HoldPhase.PENDING, expires_at=NOW - 1),)))[0] is RequestPhase.PENDING
+        )
+
+    @pytest.mark.parametrize("phase", [HoldPhase.REFUSED, HoldPhase.RELEASED])
+    def test_a_refusal_means_another_plan(self, phase: HoldPhase) -> None:
+        assert outcome(decide(self.ITEM, holds=(hold(phase),))) == (RequestPhase.PENDING, Reason.HOLD_REFUSED)
+
+    def test_a_hold_of_somebody_else_is_not_ours(self) -> None:
+        assert outcome(decide(self.ITEM, holds=(hold(request="r2"),))) == (RequestPhase.PENDING, Reason.HOLD_REFUSED)
+
+    def test_held_means_go(self) -> None:
+        assert written(decide(self.ITEM, holds=(hold(),)))[0] is RequestPhase.MOVING
+
+    def test_where_the_scheduler_sees_no_shortfall_nobody_moves(self) -> None:
+        found = status(decide(self.ITEM, holds=(hold(shortfall=Room()),)))
+        assert (found.phase, found.room_appeared) == (RequestPhase.COMMITTING, True)
+
+
+class TestMoving:
+    ITEM = request(RequestPhase.MOVING)
+
+    def test_migrations_are_made(self) -> None:
+        assert decide(self.ITEM, holds=(hold(),)) == (CreateMigration("r1", WEB_PLANNED),)
+
+    def test_the_hold_is_renewed_in_time(self) -> None:
+        found = decide(self.ITEM, holds=(hold(expires_at=NOW + 20),), migrations=(AT_BRINK,))
+        assert RenewHold("db", "hold@1", NOW + 60) in found
+
+    def test_all_at_the_brink_means_commit(self) -> None:
+        assert (
+            written(decide(self.ITEM, DB, WEB, RECEIVER, holds=(hold(),), migrations=(AT_BRINK,)))[0]
+            is RequestPhase.COMMITTING
+        )
+
+    def test_but_first_the_resize_is_tried(self) -> None:
+        more: dict[str, Any] = {"holds": (hold(),), "migrations": (AT_BRINK,)}
+        assert decide(self.ITEM, DB, WEB, RECEIVER, checks={}, **more) == (CheckResize("r1", "db", "vm", Room(4000)),)
+        refused = decide(self.ITEM, DB, WEB, RECEIVER, checks={"r1": Check(allowed=False, message="quota")}, **more)
+        assert outcome(refused) == (RequestPhase.FAILED, Reason.RESIZE_REFUSED)
+
+    def test_room_that_appears_by_itself_is_taken_and_nobody_moves(self) -> None:
+        found = status(
+            decide(self.ITEM, holds=(hold(),), capacity=6, migrations=(migration(MigrationPhase.TRANSFERRING),))
+        )
+        assert (found.phase, found.room_appeared) == (RequestPhase.COMMITTING, True)
+
+    def test_never_with_room_that_another_one_waits_for(self) -> None:
+        other = replace(asked(pod("other", 1), 3, resize=Resize.DEFERRED), uid="other")
+        held = hold(claimant="other", request="r2", payers=(), target=Room(3000), committed=True, created_at=NOW)
+        found = decide(
+            self.ITEM,
+            DB,
+            WEB,
+            other,
+            holds=(hold(), held),
+            capacity=7,
+            migrations=(migration(MigrationPhase.TRANSFERRING),),
+        )
+        assert written(found)[0] is RequestPhase.MOVING
+
+    def test_a_failed_move_is_tried_with_another_neighbour(self) -> None:
+        failed = migration(
+            MigrationPhase.FAILED, outcome=MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED)
+        )
+        found = decide(self.ITEM, holds=(hold(),), migrations=(failed,))
+        assert outcome(found) == (RequestPhase.PENDING, Reason.TRANSFER_FAILED)
+        assert status(found).avoid == ("web",)
+
+    def test_and_not_for_ever(self) -> None:
+        failed = migration(
+            MigrationPhase.FAILED, outcome=MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED)
+        )
+        last = request(RequestPhase.MOVING, round=POLICY.tries)
+        assert outcome(decide(last, holds=(hold(round=POLICY.tries),), migrations=(failed,))) == (
+            RequestPhase.FAILED,
+            Reason.TOO_MANY_TRIES,
+        )
+
+    @pytest.mark.parametrize("holds", [(), (hold(HoldPhase.RELEASED),), (hold(round=2),)])
+    def test_a_hold_that_is_lost_means_another_plan(self, holds: tuple[Any, ...]) -> None:
+        assert outcome(decide(self.ITEM, holds=holds)) == (RequestPhase.PENDING, Reason.HOLD_LOST)
+
+
+class TestCommitting:
+    ITEM = request(RequestPhase.COMMITTING)
+    PODS = (DB, WEB, RECEIVER)
+
+    def test_the_hold_first(self) -> None:
+        assert decide(self.ITEM, *self.PODS, holds=(hold(),), migrations=(AT_BRINK,)) == (CommitHold("db", "hold@1"),)
+
+    def test_then_the_migration_by_one_write(self) -> None:
+        (action,) = decide(self.ITEM, *self.PODS, holds=(hold(committed=True),), migrations=(AT_BRINK,))
+        assert isinstance(action, WriteMigration)
+        assert (action.status.committed, action.version) == (True, "m1@1")
+
+    def test_somebody_slipped_in_meanwhile(self) -> None:
+        found = decide(self.ITEM, *self.PODS, SMALL, holds=(hold(),), migrations=(AT_BRINK,))
+        assert outcome(found) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
+
+    def test_room_that_appeared_needs_no_migration(self) -> None:
+        item = request(RequestPhase.COMMITTING, room_appeared=True)
+        assert decide(item, holds=(hold(),), capacity=6) == (CommitHold("db", "hold@1"),)
+        assert written(decide(item, holds=(hold(committed=True),), capacity=6))[0] is RequestPhase.SWAPPING
+
+    def test_all_moved_means_swap(self) -> None:
+        assert (
+            written(decide(self.ITEM, *self.PODS, holds=(hold(committed=True),), migrations=(MOVED,)))[0]
+            is RequestPhase.SWAPPING
+        )
+
+    @pytest.mark.parametrize("change", [{"deleted": True}, {"deadline": 1.0}, {"suspend": True}])
+    def test_after_the_commit_nothing_stops_it(self, change: dict[str, Any]) -> None:
+        found = decide(replace(self.ITEM, **change), *self.PODS, holds=(hold(committed=True),), migrations=(MOVED,))
+        assert written(found)[0] is RequestPhase.SWAPPING
+
+    def test_one_of_two_could_not_move(self) -> None:
+        other = WEB_PLANNED._replace(uid="api", vm="api", migration="api-r1-1")
+        item = request(RequestPhase.COMMITTING, plan=(WEB_PLANNED, other))
+        stayed = replace(migration(MigrationPhase.FAILED), uid="m2", name="api-r1-1", vm="api", pod="api")
+        found = decide(item, *self.PODS, holds=(hold(committed=True),), migrations=(MOVED, stayed))
+        assert outcome(found) == (RequestPhase.PARTIALLY_MOVED, Reason.PARTIALLY_MOVED)
+
+
+class TestSwapping:
+    ITEM = request(RequestPhase.SWAPPING)
+    HELD = hold(committed=True)
+
+    def test_the_claimant_asks_first(self) -> None:
+        found = decide(self.ITEM, DB, WEB, RECEIVER, holds=(self.HELD,), migrations=(MOVED,))
+        assert found == (ResizePod("db", "db@1", "vm", Room(4000)),)
+
+    @pytest.mark.parametrize(
+        ("state", "reason"), [(Resize.UNSEEN, Reason.RESIZING), (Resize.DEFERRED, Reason.RESIZE_DEFERRED)]
+    )
+    def test_then_it_waits(self, state: Resize, reason: Reason) -> None:
+        found = decide(self.ITEM, asked(DB, 4, resize=state), WEB, RECEIVER, holds=(self.HELD,), migrations=(MOVED,))
+        assert written(found) == (RequestPhase.SWAPPING, reason)
+
+    def test_granted(self) -> None:
+        grown = replace(asked(DB, 4), allocated=Room(4000))
+        assert written(decide(self.ITEM, grown, RECEIVER, holds=(self.HELD,)))[0] is RequestPhase.GROWING
+
+    def test_a_theft_means_another_plan(self) -> None:
+        gone = migration(MigrationPhase.SUCCEEDED, committed=True)
+        waiting = asked(DB, 4, resize=Resize.DEFERRED)
+        found = decide(self.ITEM, waiting, SMALL, RECEIVER, holds=(self.HELD,), migrations=(gone,))
+        assert outcome(found) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
+
+    def test_a_claimant_that_dies_ends_it(self) -> None:
+        assert outcome(decide(self.ITEM, WEB, RECEIVER, holds=(self.HELD,))) == (
+            RequestPhase.FAILED,
+            Reason.CLAIMANT_GONE,
+        )
+
+    def test_in_place_it_can_still_be_called_off(self) -> None:
+        item = request(RequestPhase.SWAPPING, plan=(), deleted=True)
+        waiting = asked(DB, 4, resize=Resize.UNSEEN)
+        assert outcome(decide(item, waiting, WEB, holds=(self.HELD,))) == (RequestPhase.CANCELLED, Reason.CANCELLED)
+
+
+class TestGrowing:
+    ITEM = request(RequestPhase.GROWING)
+    GROWN = replace(asked(DB, 4), allocated=Room(4000))
+
+    def test_the_guest_gets_what_its_pod_has(self) -> None:
+        found = decide(self.ITEM, self.GROWN, RECEIVER, guests={"db": GuestSize(2, 0)})
+        assert found[0] == ResizeGuest("db", Room(4000))
+
+    def test_until_it_has_it(self) -> None:
+        assert (
+            written(decide(self.ITEM, self.GROWN, RECEIVER, guests={"db": GuestSize(4, 0)}))[0]
+            is RequestPhase.RELEASING
+        )
+
+    def test_a_plain_pod_has_no_guest(self) -> None:
+        assert written(decide(self.ITEM, replace(self.GROWN, vm=""), RECEIVER))[0] is RequestPhase.RELEASING
+
+    def test_a_guest_that_does_not_grow_is_a_failure(self) -> None:
+        late = request(RequestPhase.GROWING, deadline=1.0)
+        found = status(decide(late, self.GROWN, RECEIVER, guests={"db": GuestSize(2, 0)}))
+        assert found.outcome is not None
+        assert (found.phase, found.outcome.reason) == (RequestPhase.RELEASING, Reason.GUEST_REFUSED)
+
+
+class TestReleasing:
+    ITEM = request(RequestPhase.RELEASING)
+    OVER = migration(MigrationPhase.SUCCEEDED, committed=True)
+
+    def test_the_hold_stays_until_the_scheduler_counts_the_new_size(self) -> None:
+        found = decide(self.ITEM, migrations=(self.OVER,), holds=(hold(committed=True),))
+        assert written(found) == (RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM)
+
+    def test_then_it_goes(self) -> None:
+        found = decide(self.ITEM, migrations=(self.OVER,), holds=(hold(HoldPhase.CLAIMED, committed=True),))
+        assert found == (DeleteHold("db", "hold@1"),)
+
+    def test_then_it_is_done(self) -> None:
+        assert written(decide(self.ITEM, migrations=(self.OVER,))) == (RequestPhase.SUCCEEDED, Reason.DONE)
+
+    def test_migrations_that_are_not_needed_are_called_off(self) -> None:
+        (action,) = decide(self.ITEM, migrations=(AT_BRINK,), holds=(hold(committed=True),))
+        assert isinstance(action, WriteMigration)
+        assert action.status.phase is MigrationPhase.CANCELLING
+
+
+class TestUndoing:
+    ITEM = request(RequestPhase.UNDOING, outcome=Outcome(RequestPhase.CANCELLED, Reason.CANCELLED))
+    OFF = migration(MigrationPhase.CANCELLED)
+
+    def test_migrations_are_called_off_first(self) -> None:
+        (action,) = decide(self.ITEM, migrations=(AT_BRINK,), holds=(hold(),))
+        assert isinstance(action, WriteMigration)
+        assert (action.status.phase, action.version) == (MigrationPhase.CANCELLING, "m1@1")
+
+    @pytest.mark.parametrize("item", [MOVED, migration(MigrationPhase.SWITCHING_OVER, committed=True)])
+    def test_committed_ones_come_to_their_end(self, item: Any) -> None:
+        assert written(decide(self.ITEM, migrations=(item,), holds=(hold(committed=True),)))[0] is RequestPhase.UNDOING
+
+    def test_then_the_hold_goes(self) -> None:
+        assert decide(self.ITEM, migrations=(self.OFF,), holds=(hold(),)) == (DeleteHold("db", "hold@1"),)
+
+    def test_a_committed_hold_stays_while_a_migration_is_not_seen(self) -> None:
+        assert written(decide(self.ITEM, holds=(hold(committed=True),)))[0] is RequestPhase.UNDOING
+
+    def test_the_claimant_gets_its_old_size_back(self) -> None:
+        waiting = asked(DB, 4, resize=Resize.DEFERRED)
+        found = decide(self.ITEM, waiting, WEB, migrations=(self.OFF,), holds=(hold(committed=True),))
+        assert found == (ResizePod("db", "db@1", "vm", Room(2000)),)
+
+    def test_and_a_fence_against_late_resizes(self) -> None:
+        found = decide(self.ITEM, migrations=(self.OFF,), holds=(hold(committed=True),))
+        assert found == (FencePod("db", "db@1", "r1/1"),)
+        fenced = replace(DB, fence="r1/1")
+        assert decide(self.ITEM, fenced, WEB, migrations=(self.OFF,), holds=(hold(committed=True),)) == (
+            DeleteHold("db", "hold@1"),
+        )
+
+    def test_then_it_has_ended(self) -> None:
+        assert written(decide(self.ITEM, migrations=(self.OFF,))) == (RequestPhase.CANCELLED, Reason.CANCELLED)
+
+    def test_or_begins_again_a_little_later(self) -> None:
+        again = request(RequestPhase.UNDOING, outcome=Outcome(RequestPhase.PENDING, Reason.ROOM_TAKEN), round=3)
+        found = status(decide(again))
+        assert (found.phase, found.plan, found.retry_at) == (RequestPhase.PENDING, (), NOW + 20)
+
+
+BEFORE_THE_COMMIT = [RequestPhase.HOLDING, RequestPhase.MOVING, RequestPhase.COMMITTING]
+
+
+@pytest.mark.parametrize("phase", BEFORE_THE_COMMIT)
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"deleted": True}, (RequestPhase.CANCELLED, Reason.CANCELLED)),
+        ({"deadline": 1.0}, (RequestPhase.FAILED, Reason.DEADLINE)),
+        ({"suspend": True}, (RequestPhase.PENDING, Reason.SUSPENDED)),
+    ],
+)
+def test_anytime_before_the_commit_it_can_be_stopped(
+    phase: RequestPhase, change: dict[str, Any], expected: tuple[RequestPhase, Reason]
+) -> None:
+    assert (
+        outcome(decide(request(phase, **change), DB, WEB, RECEIVER, holds=(hold(),), migrations=(AT_BRINK,)))
+        == expected
+    )
+
+
+@pytest.mark.parametrize("phase", BEFORE_THE_COMMIT)
+def test_a_claimant_that_dies_before_the_commit_ends_it(phase: RequestPhase) -> None:
+    assert outcome(decide(request(phase), WEB, RECEIVER, holds=(hold(),), migrations=(AT_BRINK,))) == (
+        RequestPhase.FAILED,
+        Reason.CLAIMANT_GONE,
+    )
+
+
+class TestOver:
+    def test_its_story_stays_for_a_while(self) -> None:
+        assert decide(request(RequestPhase.SUCCEEDED, finished_at=NOW - 5)) == ()
+        assert decide(request(RequestPhase.SUCCEEDED, finished_at=NOW - 5, keep_for=1.0)) == (Forget("r1", "r1@1"),)
+
+    def test_or_until_it_is_deleted(self) -> None:
+        assert decide(request(RequestPhase.SUCCEEDED, finished_at=NOW, deleted=True)) == (Forget("r1", "r1@1"),)
+
+
+class TestSweeping:
+    def test_a_hold_in_use_stays(self) -> None:
+        assert sweep.decide(world(requests=(request(RequestPhase.MOVING),), holds=(hold(),))) == ()
+
+    @pytest.mark.parametrize("items", [(), (request(RequestPhase.FAILED),), (request(RequestPhase.MOVING, round=2),)])
+    def test_a_hold_that_nobody_needs_goes(self, items: tuple[Any, ...]) -> None:
+        assert sweep.decide(world(requests=items, holds=(hold(),))) == (DeleteHold("db", "hold@1"),)
+
+    def test_a_committed_hold_stays_until_it_is_claimed(self) -> None:
+        over = (request(RequestPhase.SUCCEEDED),)
+        assert sweep.decide(world(requests=over, holds=(hold(committed=True),))) == ()
+        assert sweep.decide(world(requests=over, holds=(hold(HoldPhase.CLAIMED, committed=True),))) == (
+            DeleteHold("db", "hold@1"),
+        )
+
+    def test_or_its_claimant_is_gone(self) -> None:
+        assert sweep.decide(world(WEB, requests=(request(RequestPhase.FAILED),), holds=(hold(committed=True),))) == (
+            DeleteHold("db", "hold@1"),
+        )
