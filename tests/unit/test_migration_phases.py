@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MOVING = request(RequestPhase.MOVING)
 OWNED = replace(RECEIVER, owner="m1")
+GOES = (DeletePod("web"),)
 
 
 def decide(item: Migration, *pods: Pod, **more: Any) -> Actions:
@@ -243,21 +244,21 @@ class TestMoved:
     @pytest.mark.parametrize(
         ("claimant", "phase", "leaves"),
         [
-            (DB, RequestPhase.COMMITTING, False),
-            (DB, RequestPhase.SWAPPING, False),
-            (asked(DB, 4, resize=Resize.UNSEEN), RequestPhase.SWAPPING, False),
-            (asked(DB, 4, resize=Resize.DEFERRED), RequestPhase.SWAPPING, True),
-            (asked(DB, 4, resize=Resize.IN_PROGRESS), RequestPhase.SWAPPING, True),
-            (DB, RequestPhase.GROWING, True),
-            (DB, RequestPhase.UNDOING, True),
-            (DB, RequestPhase.FAILED, True),
+            (DB, RequestPhase.COMMITTING, ()),
+            (DB, RequestPhase.SWAPPING, ()),
+            (asked(DB, 4, resize=Resize.UNSEEN), RequestPhase.SWAPPING, ()),
+            (asked(DB, 4, resize=Resize.DEFERRED), RequestPhase.SWAPPING, GOES),
+            (asked(DB, 4, resize=Resize.IN_PROGRESS), RequestPhase.SWAPPING, GOES),
+            (DB, RequestPhase.GROWING, GOES),
+            (DB, RequestPhase.UNDOING, GOES),
+            (DB, RequestPhase.FAILED, GOES),
         ],
     )
     def test_what_is_left_goes_when_the_kubelet_has_heard_of_the_new_size(
-        self, claimant: Pod, phase: RequestPhase, leaves: bool
+        self, claimant: Pod, phase: RequestPhase, leaves: tuple[DeletePod, ...]
     ) -> None:
         found = decide(self.ITEM, claimant, WEB, RECEIVER, requests=(request(phase),))
-        assert found == ((DeletePod("web"),) if leaves else ())
+        assert found == leaves
 
     def test_a_claimant_that_is_gone_needs_no_room(self) -> None:
         assert decide(self.ITEM, WEB, RECEIVER, requests=(request(RequestPhase.SWAPPING),)) == (DeletePod("web"),)
