@@ -12,7 +12,7 @@ from .search import Result, explore
 
 # With how many faults each world is explored: fewer where it is large already.
 FAULTS = {
-    "in place": 2, "two in place": 2, "nobody else": 1, "a thief": 1, "a filler": 1, "a large filler": 1,
+    "in place": 2, "two in place": 2, "nobody else": 1, "a thief": 1, "a filler": 1, "a tight filler": 1, "a large filler": 1,
     "waiting for room": 1, "another try": 1, "without a guard": 1, "each other's neighbour": 0, "two neighbours": 0,
     "two requests": 0,
 }  # fmt: skip

@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant("the neighbour is deleted before the receiver runs", "nobody else", 0, brain=_migrations(_moved_too_early)),
     Mutant("the guest switches over without a commit", "nobody else", 1, brain=_migrations(_no_commit_point), begins=_transferring),
     Mutant("the receiver is collected with its migration", "nobody else", 1, ((moves, "can_commit", _collected),), _migrations(_no_detach), begins=_transferring),
-    Mutant("a hold expires after the commit", "a thief", 0, setup=Setup(TWO, permanent=False)),
+    Mutant("a hold expires after the commit", "a tight filler", 1, setup=Setup(TWO, permanent=False), begins=_committing),
     Mutant("a committed migration is called off", "nobody else", 1, ((requests, "_can_be_called_off", lambda item: not item.status.phase.final),), begins=_committing),
     Mutant("the guest grows before its pod", "in place", 0, brain=_requests(_grow_guest_early)),
     Mutant("the claimant keeps a size that it was not given", "in place", 0, ((requests, "_put_back", lambda *_: None),)),

@@ -61,6 +61,11 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
         "nobody else": (setup, _PAIR, _GROW),
         "a thief": (setup, [*_PAIR, _thief("thief", 1)], _GROW),
         "a filler": (setup, [_vm("db", "n1", 1), _vm("web", "n1", 2), _filler("api", "n1", 1)], [_grow("r1", "db", 2)]),
+        "a tight filler": (
+            setup,
+            [_vm("db", "n1", 1), _vm("web", "n1", 1), _filler("api", "n1", 2)],
+            [_grow("r1", "db", 2)],
+        ),
         "a large filler": (
             setup._replace(nodes=(("n1", 6), ("n2", 4))),
             [_vm("db", "n1", 1), _vm("web", "n1", 2), _filler("api", "n1", 3)],

@@ -95,6 +95,13 @@ class TestPending:
         assert isinstance(action, WriteMigration)
         assert (action.status.source, action.status.receiver) == ("web", "web-m1")
 
+    def test_of_two_by_hand_the_younger_waits(self) -> None:
+        first = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
+        second = replace(first, uid="m2", created_at=NOW - 1, version="m1@1")
+        seen = world(DB, WEB, migrations=(first, second))
+        assert written(moves.decide(seen, second, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.IN_USE)
+        assert written(moves.decide(seen, first, NOW, POLICY))[0] is MigrationPhase.BINDING
+
     def test_one_by_hand_for_a_vm_that_is_not_there_fails(self) -> None:
         by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="", vm="nobody")
         assert written(decide(by_hand, DB, WEB)) == (MigrationPhase.CANCELLING, Reason.VM_NOT_FOUND)
@@ -135,6 +142,17 @@ class TestBinding:
             MigrationPhase.CANCELLING, Reason.RECEIVER_GONE,
         )  # fmt: skip
 
+    def test_a_strangers_pod_of_that_name_is_left_alone(self) -> None:
+        stranger = replace(OWNED, owner="", attempt=0)
+        late = migration(MigrationPhase.BINDING, started_at=NOW - 61)
+        assert written(decide(late, DB, WEB, stranger)) == (MigrationPhase.CANCELLING, Reason.RECEIVER_UNBOUND)
+        over = migration(
+            MigrationPhase.CANCELLING,
+            receiver_uid="",
+            outcome=MigrationOutcome(MigrationPhase.FAILED, Reason.RECEIVER_UNBOUND),
+        )
+        assert written(decide(over, DB, WEB, stranger))[0] is MigrationPhase.FAILED
+
 
 class TestTransferring:
     ITEM = migration(MigrationPhase.TRANSFERRING)
@@ -151,8 +169,11 @@ class TestTransferring:
 
     def test_and_only_then_it_may_be_committed(self) -> None:
         brink = migration(MigrationPhase.AT_BRINK)
-        assert not moves.can_commit(world(DB, WEB, OWNED), brink)
-        assert moves.can_commit(world(DB, WEB, RECEIVER), brink)
+        at_brink = transfer(TransferState.AT_BRINK)
+        assert not moves.can_commit(world(DB, WEB, OWNED, **at_brink), brink)
+        assert not moves.can_commit(world(DB, WEB, RECEIVER, **transfer(TransferState.FAILED)), brink)
+        assert not moves.can_commit(world(DB, replace(WEB, terminating=True), RECEIVER, **at_brink), brink)
+        assert moves.can_commit(world(DB, WEB, RECEIVER, **at_brink), brink)
         assert (
             written(decide(self.ITEM, DB, WEB, RECEIVER, **transfer(TransferState.AT_BRINK)))[0]
             is MigrationPhase.AT_BRINK
@@ -273,10 +294,12 @@ class TestMoved:
 class TestCancelling:
     ITEM = migration(MigrationPhase.CANCELLING, outcome=MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED))
 
-    def test_the_copy_is_stopped_first(self) -> None:
-        assert decide(self.ITEM, **transfer(TransferState.COPYING)) == (CancelTransfer("m1", 1001),)
+    @pytest.mark.parametrize("state", [TransferState.COPYING, TransferState.AT_BRINK, TransferState.UNKNOWN])
+    def test_the_copy_is_stopped_and_the_receiver_goes(self, state: TransferState) -> None:
+        """What was never committed cannot have moved, so nobody has to be waited for."""
+        assert decide(self.ITEM, **transfer(state)) == (CancelTransfer("m1", 1001), DeletePod("web-r1-1"))
 
-    def test_then_the_receiver_goes(self) -> None:
+    def test_a_copy_that_has_ended_needs_no_call(self) -> None:
         assert decide(self.ITEM, **transfer(TransferState.CANCELLED)) == (DeletePod("web-r1-1"),)
         assert (
             decide(self.ITEM, DB, WEB, replace(RECEIVER, terminating=True), **transfer(TransferState.CANCELLED)) == ()
@@ -284,9 +307,6 @@ class TestCancelling:
 
     def test_then_it_is_over(self) -> None:
         assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.CANCELLED)))[0] is MigrationPhase.CANCELLED
-
-    def test_whoever_cannot_be_asked_is_waited_for(self) -> None:
-        assert decide(self.ITEM, **transfer(TransferState.UNKNOWN)) == (CancelTransfer("m1", 1001),)
 
 
 class TestOver:

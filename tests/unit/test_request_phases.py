@@ -35,6 +35,8 @@ from elbowroom.core.world import (
     Request,
     RequestPhase,
     Resize,
+    Transfer,
+    TransferState,
 )
 from support.worlds import DB, NOW, POLICY, RECEIVER, WEB, WEB_PLANNED, asked, hold, migration, pod, request, world
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 AT_BRINK = migration(MigrationPhase.AT_BRINK)
 MOVED = migration(MigrationPhase.MOVED, committed=True)
 SMALL = pod("small", 1)
+BRINK: dict[str, Any] = {"migrations": (AT_BRINK,), "transfers": {"m1": Transfer(TransferState.AT_BRINK)}}
 
 
 def decide(item: Request, *pods: Pod, now: float = NOW, **more: Any) -> Actions:
@@ -170,6 +173,19 @@ class TestShrinking:
             Reason.DONE,
         )
 
+    def test_a_guest_that_cannot_be_asked_is_waited_for(self) -> None:
+        assert written(decide(self.ITEM)) == (RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
+
+    def test_what_grows_does_not_grow_before_its_pod(self) -> None:
+        mixed = request(
+            RequestPhase.SHRINKING, plan=(), original=Room(2000, 4), wanted=Room(1000, 8), target=Room(1000, 8)
+        )
+        assert decide(mixed, guests={"db": GuestSize(2, 4)})[0] == ResizeGuest("db", Room(1000, 4))
+
+    def test_a_dry_run_changes_nothing(self) -> None:
+        found = decide(request(cpu=1000, dry_run=True), guests={"db": GuestSize(2, 0)})
+        assert written(found) == (RequestPhase.SUCCEEDED, Reason.DRY_RUN)
+
 
 class TestHolding:
     ITEM = request(RequestPhase.HOLDING)
@@ -223,13 +239,10 @@ class TestMoving:
         assert RenewHold("db", "hold@1", NOW + 60) in found
 
     def test_all_at_the_brink_means_commit(self) -> None:
-        assert (
-            written(decide(self.ITEM, DB, WEB, RECEIVER, holds=(hold(),), migrations=(AT_BRINK,)))[0]
-            is RequestPhase.COMMITTING
-        )
+        assert written(decide(self.ITEM, DB, WEB, RECEIVER, holds=(hold(),), **BRINK))[0] is RequestPhase.COMMITTING
 
     def test_but_first_the_resize_is_tried(self) -> None:
-        more: dict[str, Any] = {"holds": (hold(),), "migrations": (AT_BRINK,)}
+        more: dict[str, Any] = {"holds": (hold(),), **BRINK}
         assert decide(self.ITEM, DB, WEB, RECEIVER, checks={}, **more) == (CheckResize("r1", "db", "vm", Room(4000)),)
         refused = decide(self.ITEM, DB, WEB, RECEIVER, checks={"r1": Check(allowed=False, message="quota")}, **more)
         assert outcome(refused) == (RequestPhase.FAILED, Reason.RESIZE_REFUSED)
@@ -282,15 +295,26 @@ class TestCommitting:
     PODS = (DB, WEB, RECEIVER)
 
     def test_the_hold_first(self) -> None:
-        assert decide(self.ITEM, *self.PODS, holds=(hold(),), migrations=(AT_BRINK,)) == (CommitHold("db", "hold@1"),)
+        assert decide(self.ITEM, *self.PODS, holds=(hold(),), **BRINK) == (CommitHold("db", "hold@1"),)
 
     def test_then_the_migration_by_one_write(self) -> None:
-        (action,) = decide(self.ITEM, *self.PODS, holds=(hold(committed=True),), migrations=(AT_BRINK,))
+        (action,) = decide(self.ITEM, *self.PODS, holds=(hold(committed=True),), **BRINK)
         assert isinstance(action, WriteMigration)
         assert (action.status.committed, action.version) == (True, "m1@1")
 
+    def test_none_is_committed_before_all_can_be(self) -> None:
+        failed = {**BRINK, "transfers": {"m1": Transfer(TransferState.FAILED)}}
+        assert (
+            written(decide(self.ITEM, *self.PODS, holds=(hold(committed=True),), **failed))[0]
+            is RequestPhase.COMMITTING
+        )
+
+    def test_a_hold_that_was_renewed_is_waited_for(self) -> None:
+        found = decide(self.ITEM, *self.PODS, holds=(hold(HoldPhase.PENDING),), **BRINK)
+        assert written(found) == (RequestPhase.COMMITTING, Reason.WAITING_FOR_HOLD)
+
     def test_somebody_slipped_in_meanwhile(self) -> None:
-        found = decide(self.ITEM, *self.PODS, SMALL, holds=(hold(),), migrations=(AT_BRINK,))
+        found = decide(self.ITEM, *self.PODS, SMALL, holds=(hold(),), **BRINK)
         assert outcome(found) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
 
     def test_room_that_appeared_needs_no_migration(self) -> None:
@@ -341,6 +365,11 @@ class TestSwapping:
         waiting = asked(DB, 4, resize=Resize.DEFERRED)
         found = decide(self.ITEM, waiting, SMALL, RECEIVER, holds=(self.HELD,), migrations=(gone,))
         assert outcome(found) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
+
+    def test_a_resize_that_is_refused_for_ever_ends(self) -> None:
+        late = request(RequestPhase.SWAPPING, deadline=1.0, created_at=NOW - 100)
+        found = decide(late, DB, WEB, RECEIVER, holds=(self.HELD,), migrations=(MOVED,))
+        assert outcome(found) == (RequestPhase.FAILED, Reason.RESIZE_REFUSED)
 
     def test_a_claimant_that_dies_ends_it(self) -> None:
         assert outcome(decide(self.ITEM, WEB, RECEIVER, holds=(self.HELD,))) == (
@@ -450,20 +479,18 @@ BEFORE_THE_COMMIT = [RequestPhase.HOLDING, RequestPhase.MOVING, RequestPhase.COM
         ({"deleted": True}, (RequestPhase.CANCELLED, Reason.CANCELLED)),
         ({"deadline": 1.0}, (RequestPhase.FAILED, Reason.DEADLINE)),
         ({"suspend": True}, (RequestPhase.PENDING, Reason.SUSPENDED)),
+        ({"suspend": True, "deadline": 1.0}, (RequestPhase.PENDING, Reason.SUSPENDED)),
     ],
 )
 def test_anytime_before_the_commit_it_can_be_stopped(
     phase: RequestPhase, change: dict[str, Any], expected: tuple[RequestPhase, Reason]
 ) -> None:
-    assert (
-        outcome(decide(request(phase, **change), DB, WEB, RECEIVER, holds=(hold(),), migrations=(AT_BRINK,)))
-        == expected
-    )
+    assert outcome(decide(request(phase, **change), DB, WEB, RECEIVER, holds=(hold(),), **BRINK)) == expected
 
 
 @pytest.mark.parametrize("phase", BEFORE_THE_COMMIT)
 def test_a_claimant_that_dies_before_the_commit_ends_it(phase: RequestPhase) -> None:
-    assert outcome(decide(request(phase), WEB, RECEIVER, holds=(hold(),), migrations=(AT_BRINK,))) == (
+    assert outcome(decide(request(phase), WEB, RECEIVER, holds=(hold(),), **BRINK)) == (
         RequestPhase.FAILED,
         Reason.CLAIMANT_GONE,
     )
@@ -488,7 +515,8 @@ class TestSweeping:
 
     def test_a_committed_hold_stays_until_it_is_claimed(self) -> None:
         over = (request(RequestPhase.SUCCEEDED),)
-        assert sweep.decide(world(requests=over, holds=(hold(committed=True),))) == ()
+        waiting = asked(DB, 4, resize=Resize.DEFERRED)
+        assert sweep.decide(world(waiting, WEB, requests=over, holds=(hold(committed=True),))) == ()
         assert sweep.decide(world(requests=over, holds=(hold(HoldPhase.CLAIMED, committed=True),))) == (
             DeleteHold("db", "hold@1"),
         )

@@ -66,10 +66,13 @@ def decide(world: World, migration: Migration, now: float, policy: Policy) -> Ac
 
 def can_commit(world: World, migration: Migration) -> bool:
     """Tell whether a migration may be committed: the guest at the brink, the receiver not to be collected."""
-    receiver = receiver_of(world, migration)
+    source, receiver = world.pod(migration.status.source), receiver_of(world, migration)
     return (
         migration.status.phase is MigrationPhase.AT_BRINK
         and not migration.deleted
+        and world.transfers.get(migration.uid, _NOT_STARTED).state is TransferState.AT_BRINK
+        and source is not None
+        and source.lives
         and receiver is not None
         and receiver.lives
         and not receiver.owner
@@ -101,7 +104,9 @@ def receiver_of(world: World, migration: Migration) -> Pod | None:
     status = migration.status
     if status.receiver_uid:
         return world.pod(status.receiver_uid)
-    return world.pod_named(migration.namespace, status.receiver) if status.receiver else None
+    found = world.pod_named(migration.namespace, status.receiver)
+    # Before its UID is known it is ours by its owner only: a pod of that name may be anybody's.
+    return found if found is not None and found.owner == migration.uid else None
 
 
 def _gone(pod: Pod | None) -> bool:
@@ -156,13 +161,18 @@ def _source(world: World, migration: Migration) -> Pod | MigrationOutcome | None
     if migration.pod:
         source = world.pod(migration.pod)
     else:
-        found = [pod for pod in world.pods() if pod.vm == migration.vm and pod.namespace == migration.namespace]
+        found = world.pods_of_vm(migration.namespace, migration.vm)
         source = next((pod for pod in found if pod.lives and pod.ready), None) or next(iter(found), None)
     if source is None or not source.lives or not source.node:
         return MigrationOutcome(MigrationPhase.FAILED, Reason.VM_NOT_FOUND)
     if not source.movable:
         return MigrationOutcome(MigrationPhase.FAILED, Reason.NOT_OPTED_IN, source.why_fixed)
-    return None if source.uid in in_use(world, besides=migration) else source
+    older = any(
+        (other.created_at, other.uid) < (migration.created_at, migration.uid)
+        for other in world.migrations.values()
+        if (other.namespace, other.vm) == (migration.namespace, migration.vm) and not other.status.phase.final
+    )
+    return None if older or source.uid in in_use(world, besides=migration) else source
 
 
 def in_use(world: World, *, besides: Migration | None = None, request: str = "") -> frozenset[str]:
@@ -184,6 +194,8 @@ def _binding(world: World, migration: Migration, now: float, policy: Policy) -> 
         return (cancel(migration, outcome),)
     receiver = receiver_of(world, migration)
     if receiver is None and not status.receiver_uid:
+        if now > status.started_at + policy.bind_within:
+            return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, Reason.RECEIVER_UNBOUND)),)
         return (CreateReceiver(migration.uid, status.source, status.receiver, status.attempt, migration.node),)
     if (outcome := _bad_receiver(migration, receiver)) is not None:
         return (cancel(migration, outcome),)
@@ -230,7 +242,7 @@ def _transferring(world: World, migration: Migration, now: float) -> Actions:
     if status.phase is MigrationPhase.TRANSFERRING:
         return _write(migration, MigrationPhase.AT_BRINK, Reason.AT_BRINK)
     # A request commits its migrations itself, all of them together.
-    return () if migration.request else (commit(migration),)
+    return () if migration.request or not can_commit(world, migration) else (commit(migration),)
 
 
 def _switching_over(world: World, migration: Migration) -> Actions:
@@ -287,12 +299,13 @@ def _cancelling(world: World, migration: Migration, now: float) -> Actions:
     assert status.outcome is not None  # noqa: S101  # written together with the phase
     source, receiver = world.pod(status.source) if status.source else None, receiver_of(world, migration)
     transfer = world.transfers.get(migration.uid, _NOT_STARTED)
-    lost = status.outcome.reason is Reason.GUEST_LOST
-    if not _gone(source) and transfer.state not in (*_STAYED, TransferState.NOT_STARTED) and not lost:
-        return (CancelTransfer(migration.uid, status.attempt),)
-    if receiver is not None:
-        return () if receiver.terminating else (DeletePod(receiver.uid),)
-    return _end(migration, status.outcome, now)
+    settled = _gone(source) or transfer.state in (*_STAYED, TransferState.NOT_STARTED, TransferState.LOST)
+    # What was never committed cannot have moved: the receiver goes, whatever its source has to say. What was, has
+    # come back because QEMU said so, or is lost.
+    calls = () if settled or status.committed else (CancelTransfer(migration.uid, status.attempt),)
+    if receiver is None:
+        return calls or _end(migration, status.outcome, now)
+    return calls if receiver.terminating else (*calls, DeletePod(receiver.uid))
 
 
 def _end(migration: Migration, outcome: MigrationOutcome, now: float) -> Actions:
@@ -303,7 +316,7 @@ def _end(migration: Migration, outcome: MigrationOutcome, now: float) -> Actions
 
 
 def _over(world: World, migration: Migration, now: float) -> Actions:
-    late = [pod for pod in world.pods() if pod.owner == migration.uid and not pod.terminating]
+    late = [pod for pod in world.pods_owned_by(migration.uid) if not pod.terminating]
     if late:
         # Made by somebody who did not know yet that this is over. A receiver that was committed to has no owner.
         return tuple(DeletePod(pod.uid) for pod in late)

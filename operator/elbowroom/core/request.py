@@ -115,10 +115,10 @@ def _stop(world: World, request: Request, now: float) -> Outcome | None:
         return Outcome(RequestPhase.CANCELLED, Reason.CANCELLED)
     if (newer := _superseded_by(world, request)) is not None:
         return Outcome(RequestPhase.CANCELLED, Reason.SUPERSEDED, f"by {newer.name}")
-    if _too_late(request, now):
-        return Outcome(RequestPhase.FAILED, Reason.DEADLINE, f"last: {request.status.reason}")
     if request.suspend:
         return Outcome(RequestPhase.PENDING, Reason.SUSPENDED)
+    if _too_late(request, now):
+        return Outcome(RequestPhase.FAILED, Reason.DEADLINE, f"last: {request.status.reason}")
     return None
 
 
@@ -135,11 +135,8 @@ def _same_pod(world: World, request: Request) -> list[Request]:
     mine = _claimant_uid(world, request)
     if not mine:
         return []
-    return [
-        other
-        for other in world.requests.values()
-        if other.uid != request.uid and not other.status.phase.final and mine == _claimant_uid(world, other)
-    ]
+    others = (other for other in world.requests.values() if other.uid != request.uid and not other.dry_run)
+    return [other for other in others if not other.status.phase.final and mine == _claimant_uid(world, other)]
 
 
 def _claimant_uid(world: World, request: Request) -> str:
@@ -163,7 +160,7 @@ def _superseded_by(world: World, request: Request) -> Request | None:
 def _find_claimant(world: World, request: Request) -> Pod | None:
     if request.pod:
         return world.pod_named(request.namespace, request.pod)
-    found = [pod for pod in world.pods() if pod.vm == request.vm and pod.namespace == request.namespace and pod.lives]
+    found = [pod for pod in world.pods_of_vm(request.namespace, request.vm) if pod.lives]
     # During a move there are two; the guest is in the one that is Ready.
     return next((pod for pod in found if pod.ready), found[0] if len(found) == 1 else None)
 
@@ -214,11 +211,13 @@ def _plan(world: World, request: Request, claimant: Pod, now: float, policy: Pol
     if not request.status.target.within(node.allocatable):
         message = f"{node.name} has {node.allocatable.cpu}m cpu and {node.allocatable.memory} bytes"
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.LARGER_THAN_NODE, message))
-    if _same_pod(world, request):
+    if not request.dry_run and _same_pod(world, request):
         return _wait(request, Reason.OTHERS_FIRST, "an earlier request for this pod is being undone")
     if claimant.uid in moves.in_use(world, request=request.uid):
         return _wait(request, Reason.IN_USE)
-    if not had.within(wanted) and _guest_is_larger(world, claimant, wanted):
+    if request.dry_run and wanted.within(had):
+        return _write(request, RequestPhase.SUCCEEDED, Reason.DRY_RUN, finished_at=now)
+    if not request.dry_run and not had.within(wanted) and _guest_is_larger(world, claimant, wanted):
         return _write(request, RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
     if wanted.within(had):
         return _write(request, RequestPhase.SHRINKING, Reason.RESIZING)
@@ -311,8 +310,10 @@ def _shrinking(world: World, request: Request, now: float) -> Actions:
     claimant = world.pod(status.claimant)
     if outcome is not None or claimant is None:
         return _undo(request, outcome or Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE))
-    if _guest_is_larger(world, claimant, status.wanted):
-        return (ResizeGuest(claimant.uid, status.wanted), *_wait(request, Reason.SHRINKING_GUEST))
+    smaller = status.wanted.least(status.original)  # what grows, grows after the pod
+    if claimant.vm and (claimant.uid not in world.guests or _guest_is_larger(world, claimant, smaller)):
+        known = (ResizeGuest(claimant.uid, smaller),) if claimant.uid in world.guests else ()
+        return (*known, *_wait(request, Reason.SHRINKING_GUEST))
     if not status.wanted.within(status.original):
         return _write(request, RequestPhase.PENDING, Reason.PLANNED)  # and now what grows
     if claimant.container(status.container) != status.wanted:
@@ -361,11 +362,13 @@ def _renewed(hold: Hold, now: float, policy: Policy) -> Actions:
 
 def migrations_of(world: World, request: Request) -> list[Migration | None]:
     """Return the migrations of the plan, with nothing for one that is not seen."""
-    return [world.migration_named(planned.namespace, planned.migration) for planned in request.status.plan]
+    found = (world.migration_named(planned.namespace, planned.migration) for planned in request.status.plan)
+    return [item if item is not None and item.request == request.uid else None for item in found]
 
 
 def _lost(hold: Hold | None) -> bool:
-    return hold is None or not hold.promised
+    """Tell whether a hold is gone. One that the scheduler has yet to speak of again (it was renewed) is not."""
+    return hold is None or not hold.live
 
 
 def _moving(world: World, request: Request, now: float, policy: Policy) -> Actions:
@@ -383,7 +386,7 @@ def _moving(world: World, request: Request, now: float, policy: Policy) -> Actio
     missing = [planned for planned, item in zip(request.status.plan, found, strict=True) if item is None]
     if missing:
         return (*_renewed(hold, now, policy), *(CreateMigration(request.uid, planned) for planned in missing))
-    if all(item is not None and moves.can_commit(world, item) for item in found):
+    if hold.promised and all(item is not None and moves.can_commit(world, item) for item in found):
         return (*_renewed(hold, now, policy), *_to_commit(world, request, now, policy, room_appeared=False))
     reason = next(
         (item.status.reason for item in found if item is not None and item.status.reason), Reason.TRANSFERRING
@@ -428,6 +431,8 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
     hold = own_hold(world, request)
     if hold is None or _lost(hold):
         return _again(request, policy, Reason.HOLD_LOST)
+    if not hold.promised:
+        return _wait(request, Reason.WAITING_FOR_HOLD)
     node = world.nodes[request.status.node]
     if request.status.room_appeared or not request.status.plan:
         if ledger.shortfall(node, world.holds.values(), hold):
@@ -441,7 +446,9 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
         return _again(request, policy, Reason.ROOM_TAKEN)
     if not hold.committed:
         return (CommitHold(hold.claimant, hold.version),)
-    return tuple(moves.commit(item) for item in found if item is not None and moves.can_commit(world, item))
+    if not all(item is not None and moves.can_commit(world, item) for item in found):
+        return _wait(request, Reason.TRANSFERRING)  # none of them moves before all of them can
+    return tuple(moves.commit(item) for item in found if item is not None)
 
 
 def _forward(world: World, request: Request, found: list[Migration | None], policy: Policy) -> Actions:
@@ -477,6 +484,9 @@ def _swapping(world: World, request: Request, now: float, policy: Policy) -> Act
     leaving = any(not item.status.phase.final for item in moved)
     if not moved and (outcome := _stop(world, request, now)) is not None:
         return _undo(request, outcome)  # nobody has moved for it: it can be put back
+    if _too_late(request, now - policy.grant_within):
+        # Somebody refuses it again and again, or the kubelet does not answer.
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, f"last: {status.reason}"))
     if claimant.container(status.container) != status.wanted:
         return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
     if claimant.resize is Resize.INFEASIBLE:
@@ -495,10 +505,6 @@ def _still_deferred(world: World, request: Request, now: float, policy: Policy) 
         if _too_late(request, now):
             return _undo(request, Outcome(RequestPhase.FAILED, Reason.ROOM_TAKEN))
         return _again(request, policy, Reason.ROOM_TAKEN)
-    if _too_late(request, now - policy.grant_within):
-        return _undo(
-            request, Outcome(RequestPhase.FAILED, Reason.DEADLINE, "the kubelet has room and does not grant it")
-        )
     return _wait(request, Reason.RESIZE_DEFERRED)
 
 

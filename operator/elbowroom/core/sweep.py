@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .actions import DeleteHold
-from .world import HoldPhase, MigrationPhase, PodPhase, RequestPhase
+from .world import HoldPhase, MigrationPhase, PodPhase, RequestPhase, Resize
 
 if TYPE_CHECKING:
     from .actions import Actions
@@ -29,4 +29,5 @@ def _orphaned(world: World, hold: Hold) -> bool:
     # A neighbour may have left for it: it goes when the scheduler counts the claimant's size, or nobody moves for it.
     moving = [item for item in world.migrations.values() if item.request == hold.request]
     over = all(item.status.phase.final or item.status.phase is MigrationPhase.MOVED for item in moving)
-    return hold.phase is HoldPhase.CLAIMED or (over and request is None)
+    counted = not hold.live or hold.phase is HoldPhase.CLAIMED or claimant.resize is Resize.DONE
+    return hold.phase is HoldPhase.CLAIMED or (over and (request is None or counted))

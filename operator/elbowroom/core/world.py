@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from .room import NOTHING, Room
@@ -420,9 +421,9 @@ class Check(NamedTuple):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class World:
-    """Everything that was observed."""
+    """Everything that was observed, with indices that are made when they are first needed."""
 
     nodes: Mapping[str, Node]
     unbound: tuple[Pod, ...] = ()
@@ -438,6 +439,34 @@ class World:
     checks: Mapping[str, Check] = field(default_factory=dict)
     """By the request's UID, where its resize was tried a moment ago."""
 
+    @cached_property
+    def _by_uid(self) -> dict[str, Pod]:
+        return {pod.uid: pod for pod in self.pods()}
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], Pod]:
+        return {(pod.namespace, pod.name): pod for pod in self.pods()}
+
+    @cached_property
+    def _by_vm(self) -> dict[tuple[str, str], list[Pod]]:
+        found: dict[tuple[str, str], list[Pod]] = {}
+        for pod in self.pods():
+            if pod.vm:
+                found.setdefault((pod.namespace, pod.vm), []).append(pod)
+        return found
+
+    @cached_property
+    def _by_owner(self) -> dict[str, list[Pod]]:
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods():
+            if pod.owner:
+                found.setdefault(pod.owner, []).append(pod)
+        return found
+
+    @cached_property
+    def _migrations_by_name(self) -> dict[tuple[str, str], Migration]:
+        return {(item.namespace, item.name): item for item in self.migrations.values()}
+
     def pods(self) -> Iterator[Pod]:
         """Return all pods."""
         for node in self.nodes.values():
@@ -446,13 +475,20 @@ class World:
 
     def pod(self, uid: str) -> Pod | None:
         """Return a pod."""
-        return next((pod for pod in self.pods() if pod.uid == uid), None)
+        return self._by_uid.get(uid)
 
     def pod_named(self, namespace: str, name: str) -> Pod | None:
         """Return a pod by its name."""
-        return next((pod for pod in self.pods() if pod.name == name and pod.namespace == namespace), None)
+        return self._by_name.get((namespace, name))
+
+    def pods_of_vm(self, namespace: str, vm: str) -> list[Pod]:
+        """Return the pods of a VM: two of them while it is moved."""
+        return self._by_vm.get((namespace, vm), [])
+
+    def pods_owned_by(self, uid: str) -> list[Pod]:
+        """Return the pods that would be collected with a migration."""
+        return self._by_owner.get(uid, [])
 
     def migration_named(self, namespace: str, name: str) -> Migration | None:
         """Return a migration by its name."""
-        found = (item for item in self.migrations.values() if item.name == name and item.namespace == namespace)
-        return next(found, None)
+        return self._migrations_by_name.get((namespace, name))
