@@ -16,7 +16,6 @@ FAULTS = {
     "waiting for room": 1, "another try": 1, "without a guard": 1, "each other's neighbour": 0, "two neighbours": 0,
     "two requests": 0,
 }  # fmt: skip
-SHORT = ("in place", "nobody else", "a filler")
 
 
 def visit(name: str, faults: int) -> Result:
@@ -26,7 +25,7 @@ def visit(name: str, faults: int) -> Result:
 
 
 def main() -> int:
-    """Explore them; `more` on the command line adds a fault to each."""
+    """Explore them, or those that are named; MORE_FAULTS adds to the faults of each."""
     chosen = [name for name in worlds() if name in (sys.argv[1:] or FAULTS)]
     more = int(os.environ.get("MORE_FAULTS", "0"))
     began, states, violations = time.perf_counter(), 0, 0

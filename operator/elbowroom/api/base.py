@@ -66,6 +66,12 @@ def between_a_second_and_a_day(field: str) -> Json:
     }  # fmt: skip
 
 
+def unchanged(field: str, message: str) -> Json:
+    """Return the rule that a field, whether it is there or not, stays as it is."""
+    kept = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    return {"rule": kept, "fieldPath": f".{field}", "message": message}
+
+
 class PodReference(Model):
     """One pod, and not another that has its name later."""
 

@@ -22,6 +22,7 @@ from .base import (
     TransferLimits,
     Uid,
     between_a_second_and_a_day,
+    unchanged,
 )
 
 
@@ -89,18 +90,10 @@ class MigrationStatus(Status):
     finished_at: datetime | None = None
 
 
-def _unchanged(field: str) -> Json:
-    kept = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
-    return {
-        "rule": kept,
-        "fieldPath": f".{field}",
-        "message": "cannot be changed: delete this migration and create another",
-    }
-
-
+_FIXED = "cannot be changed: delete this migration and create another"
 RULES: list[Json] = [
     {"rule": "has(self.request) == has(self.pod) && has(self.request) == has(self.receiver)",
      "message": "request, pod and receiver are the operator's: leave all of them out"},
     between_a_second_and_a_day("deadline"),
-    *(_unchanged(field) for field in ("vm", "target", "request", "pod", "receiver")),
+    *(unchanged(field, _FIXED) for field in ("vm", "target", "request", "pod", "receiver")),
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from .base import (
     TransferLimits,
     Uid,
     between_a_second_and_a_day,
+    unchanged,
 )
 
 
@@ -163,11 +164,7 @@ class ScaleRequestStatus(Status):
     finished_at: datetime | None = None
 
 
-def _unchanged(field: str) -> Json:
-    kept = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
-    return {"rule": kept, "fieldPath": f".{field}", "message": "cannot be changed: a new request supersedes this one"}
-
-
+_FIXED = "cannot be changed: a new request supersedes this one"
 RULES: list[Json] = [
     {"rule": "has(self.vm) != has(self.pod)", "message": "give exactly one of vm and pod"},
     {"rule": "has(self.resources.cpu) || has(self.resources.memory)", "fieldPath": ".resources",
@@ -183,5 +180,5 @@ RULES: list[Json] = [
     {"rule": "self.strategy.size() < 2 || self.strategy[1] != self.strategy[0]", "fieldPath": ".strategy",
      "message": "names InPlace twice"},
     between_a_second_and_a_day("deadline"),
-    *(_unchanged(field) for field in ("vm", "pod", "container", "resources", "strategy", "dryRun")),
+    *(unchanged(field, _FIXED) for field in ("vm", "pod", "container", "resources", "strategy", "dryRun")),
 ]  # fmt: skip

@@ -22,13 +22,11 @@ class Policy:
     """Before the second try; twice as long before each that follows."""
     longest_backoff: float = 120.0
     hold_term: float = 60.0
-    """How long a hold lives without being renewed."""
-    acknowledge_within: float = 30.0
-    """How long a hold waits for the scheduler before the request plans again."""
+    """How long a hold lives without being renewed, and how long it waits for the scheduler's word."""
     bind_within: float = 60.0
     """How long a receiver waits for a node and its start."""
     grant_within: float = 60.0
-    """How long a resize may stay Deferred once all neighbours are gone."""
+    """How long after the deadline a claimant whose neighbours have moved may wait for its size."""
     cost: Cost = memory_cost
 
     def backoff_after(self, tries: int) -> float:
