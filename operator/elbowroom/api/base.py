@@ -45,6 +45,8 @@ Duration = Annotated[str, AfterValidator(_checked_duration), Field(max_length=24
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Label = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
+Reason = Annotated[str, Field(max_length=64)]
+"""One of core/reasons.py. The schema does not list them: a newer operator may know more than its CRDs."""
 Message = Annotated[str, Field(max_length=2048)]
 
 
@@ -72,16 +74,8 @@ def unchanged(field: str, message: str) -> Json:
     return {"rule": kept, "fieldPath": f".{field}", "message": message}
 
 
-class PodReference(Model):
-    """One pod, and not another that has its name later."""
-
-    namespace: Name
-    name: Name
-    uid: Uid
-
-
-class ObjectReference(Model):
-    """One object of ours."""
+class Reference(Model):
+    """One object, and not another that has its name later."""
 
     namespace: Name
     name: Name
@@ -104,6 +98,10 @@ class Status(Model):
 
     observed_generation: int | None = None
     """The generation of the spec that this status is about."""
+    reason: Reason = ""
+    """Why it is in its phase, in a word."""
+    message: Message = ""
+    """And in a sentence."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={"list_map": ["type"]})] = ()
     """Statements about the object, one of each type."""
 

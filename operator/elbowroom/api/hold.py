@@ -9,13 +9,13 @@ from pydantic import Field
 
 from elbowroom.core.world import HoldPhase  # pydantic needs it at run time
 
-from .base import Json, Message, Model, Name, ObjectReference, PodReference, Resources, Status
+from .base import Json, Model, Name, Reference, Resources, Status
 
 
 class Payer(Model):
     """A neighbour whose leaving pays for the hold, and its receiver."""
 
-    pod: PodReference
+    pod: Reference
     receiver: Name
 
 
@@ -23,8 +23,8 @@ class HoldSpec(Model):
     """Whose room, where and how much. Written by the operator only."""
 
     node: Name
-    claimant: PodReference
-    request: ObjectReference
+    claimant: Reference
+    request: Reference
     target: Resources
     """The claimant's size afterwards, the whole pod's."""
     payers: Annotated[tuple[Payer, ...], Field(max_length=8)] = ()
@@ -41,8 +41,6 @@ class HoldStatus(Status):
     """Written by the leading scheduler only."""
 
     phase: HoldPhase = HoldPhase.PENDING
-    reason: Annotated[str, Field(max_length=64)] = ""
-    message: Message = ""
     shortfall: Resources | None = None
     """What the node lacks as the scheduler sees it, pods that it is just placing counted."""
     term: Annotated[str, Field(max_length=253)] = ""

@@ -16,8 +16,8 @@ from .base import (
     Message,
     Model,
     Name,
-    ObjectReference,
-    PodReference,
+    Reason,
+    Reference,
     Status,
     TransferLimits,
     Uid,
@@ -44,9 +44,9 @@ class MigrationSpec(Model):
     """Give up after this time, unless the move is committed."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """How long a finished migration keeps its story before it is removed."""
-    request: ObjectReference | None = None
+    request: Reference | None = None
     """The request that this makes room for. Set by the operator: it commits the move, and nobody else."""
-    pod: PodReference | None = None
+    pod: Reference | None = None
     """The very pod that is to leave. Set by the operator, together with `request`."""
     receiver: Name | None = None
     """The receiver's name. Set by the operator, together with `request`."""
@@ -64,7 +64,7 @@ class MigrationOutcome(Model):
     """How it will have ended, once the receiver is gone."""
 
     phase: Literal["Failed", "Cancelled"]
-    reason: Annotated[str, Field(max_length=64)]
+    reason: Reason
     message: Message = ""
 
 
@@ -72,8 +72,6 @@ class MigrationStatus(Status):
     """How far it is."""
 
     phase: MigrationPhase = MigrationPhase.PENDING
-    reason: Annotated[str, Field(max_length=64)] = ""
-    message: Message = ""
     source: Place | None = None
     receiver: Place | None = None
     attempt: Annotated[int, Field(ge=0)] = 0

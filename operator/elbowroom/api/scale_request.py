@@ -17,7 +17,8 @@ from .base import (
     Message,
     Model,
     Name,
-    PodReference,
+    Reason,
+    Reference,
     Resources,
     Status,
     TransferLimits,
@@ -93,7 +94,7 @@ class ScaleRequestSpec(Model):
 class PlannedNeighbour(Model):
     """A neighbour that is to be moved, with the names that were chosen before anything was made."""
 
-    pod: PodReference
+    pod: Reference
     vm: Label
     size: Resources
     migration: Name
@@ -105,7 +106,7 @@ class NotChosen(Model):
 
     namespace: Name
     name: Name
-    reason: Annotated[str, Field(max_length=64)]
+    reason: Reason
     message: Message = ""
 
 
@@ -125,14 +126,14 @@ class FailedMove(Model):
     """A neighbour that this request does not try again."""
 
     uid: Uid
-    reason: Annotated[str, Field(max_length=64)]
+    reason: Reason
 
 
 class Outcome(Model):
     """How it will have ended, once everything is put back."""
 
     phase: Literal["Pending", "Failed", "Cancelled", "PartiallyMoved"]
-    reason: Annotated[str, Field(max_length=64)]
+    reason: Reason
     message: Message = ""
 
 
@@ -140,9 +141,7 @@ class ScaleRequestStatus(Status):
     """How far it is."""
 
     phase: RequestPhase = RequestPhase.PENDING
-    reason: Annotated[str, Field(max_length=64)] = ""
-    message: Message = ""
-    pod: PodReference | None = None
+    pod: Reference | None = None
     """The pod that gets the size."""
     node: Name | None = None
     original: Resources | None = None

@@ -348,7 +348,7 @@ def _holding(world: World, request: Request, now: float, policy: Policy) -> Acti
         return _again(request, policy, Reason.HOLD_REFUSED, f"{hold.reason} {hold.message}".strip())
     if request.status.plan and hold.shortfall:
         return (*_renewed(hold, now, policy), *_write(request, RequestPhase.MOVING, Reason.TRANSFERRING))
-    return _to_commit(world, request, now, policy, room_appeared=bool(request.status.plan))
+    return _to_commit(world, request, room_appeared=bool(request.status.plan))
 
 
 def _renewed(hold: Hold, now: float, policy: Policy) -> Actions:
@@ -366,20 +366,15 @@ def migrations_of(world: World, request: Request) -> list[Migration | None]:
     return [item if item is not None and item.request == request.uid else None for item in found]
 
 
-def _lost(hold: Hold | None) -> bool:
-    """Tell whether a hold is gone. One that the scheduler has yet to speak of again (it was renewed) is not."""
-    return hold is None or not hold.live
-
-
 def _moving(world: World, request: Request, now: float, policy: Policy) -> Actions:
     if (outcome := _stop(world, request, now)) is not None:
         return _undo(request, outcome)
     hold = own_hold(world, request)
-    if hold is None or _lost(hold):
+    if hold is None or not hold.live:  # one that was renewed, and not spoken of again yet, is not lost
         return _again(request, policy, Reason.HOLD_LOST)
     node = world.nodes[request.status.node]
     if not ledger.shortfall(node, world.holds.values(), hold):
-        return _to_commit(world, request, now, policy, room_appeared=True)
+        return _to_commit(world, request, room_appeared=True)
     found = migrations_of(world, request)
     if (failed := _failed(found)) is not None:
         return _try_another(request, failed, policy)
@@ -387,7 +382,7 @@ def _moving(world: World, request: Request, now: float, policy: Policy) -> Actio
     if missing:
         return (*_renewed(hold, now, policy), *(CreateMigration(request.uid, planned) for planned in missing))
     if hold.promised and all(item is not None and moves.can_commit(world, item) for item in found):
-        return (*_renewed(hold, now, policy), *_to_commit(world, request, now, policy, room_appeared=False))
+        return (*_renewed(hold, now, policy), *_to_commit(world, request, room_appeared=False))
     reason = next(
         (item.status.reason for item in found if item is not None and item.status.reason), Reason.TRANSFERRING
     )
@@ -406,9 +401,8 @@ def _try_another(request: Request, failed: Migration, policy: Policy) -> Actions
     return _again(request, policy, outcome.reason, message, avoid=(*request.status.avoid, *avoid))
 
 
-def _to_commit(world: World, request: Request, now: float, policy: Policy, *, room_appeared: bool) -> Actions:
+def _to_commit(world: World, request: Request, *, room_appeared: bool) -> Actions:
     """Try the resize without doing it; then nothing stands in the way of the commit."""
-    del now, policy
     status = request.status
     check = world.checks.get(request.uid)
     if check is None:
@@ -429,7 +423,7 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
     if (outcome := _stop(world, request, now)) is not None:
         return _undo(request, outcome)
     hold = own_hold(world, request)
-    if hold is None or _lost(hold):
+    if hold is None or not hold.live:  # one that was renewed, and not spoken of again yet, is not lost
         return _again(request, policy, Reason.HOLD_LOST)
     if not hold.promised:
         return _wait(request, Reason.WAITING_FOR_HOLD)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from elbowroom.core.world import TransferState
+    from elbowroom.core.world import GuestSize, TransferState
 
 Pod = Mapping[str, Any]
 """A pod as the API server writes it."""
@@ -54,14 +54,6 @@ class VirtualMachine:
     why_not_movable: str
     attempt: int
     """The attempt that its pod was made for; 0 where the guest has booted. The next one has to be higher."""
-
-
-@dataclass(frozen=True)
-class GuestSize:
-    """What a guest has: vCPUs that are online, bytes that are plugged."""
-
-    cpus: int
-    memory: int
 
 
 @dataclass(frozen=True)

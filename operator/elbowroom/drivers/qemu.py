@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from elbowroom.core.world import GuestSize
 from elbowroom.runner.messages import (
     ChangeLimits,
     Destination,
@@ -18,7 +19,7 @@ from elbowroom.runner.messages import (
 from elbowroom.runner.options import RECEIVE
 from elbowroom.runner.tls import Identity
 
-from .interface import GuestSize, NotAVMError, RefusedError, UnreachableError, VirtualMachine
+from .interface import NotAVMError, RefusedError, UnreachableError, VirtualMachine
 from .judgement import judge
 from .receiver import MOVABLE_LABEL, VM_LABEL, receiver_pod, runner_container
 
