@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .room import NOTHING, Room
+from .room import NOTHING, Room, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,15 +66,14 @@ def growth(node: Node, hold: Hold) -> Room:
 def payment(node: Node, hold: Hold) -> Room:
     """Return what the neighbours that pay for a hold still have here."""
     uids = {payer.uid for payer in hold.payers}
-    paid = [pod.size for pod in node.pods if pod.uid in uids and pod.counts]
-    return Room(sum(room[0] for room in paid), sum(room[1] for room in paid))
+    return total([pod.size for pod in node.pods if pod.uid in uids and pod.counts])
 
 
 def common(node: Node, holds: Iterable[Hold]) -> Room:
     """Return what is free before any claimant has grown. Negative where others wait for more than there is."""
     claimants = {hold.claimant for hold in holds if hold.live and hold.node == node.name}
     taken = [pod.allocated if pod.uid in claimants else pod.size for pod in node.pods if pod.counts]
-    return node.allocatable.minus(Room(sum(room[0] for room in taken), sum(room[1] for room in taken)))
+    return node.allocatable.minus(total(taken))
 
 
 def shortfall(node: Node, holds: Iterable[Hold], hold: Hold) -> Room:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from .room import NOTHING, Room
+from .room import NOTHING, Room, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -109,8 +109,7 @@ class Pod:
     def _whole(self, containers: dict[str, Room]) -> Room:
         if self.fixed is not None:
             return self.fixed.plus(self.overhead)
-        sizes = Room(sum(room[0] for room in containers.values()), sum(room[1] for room in containers.values()))
-        return sizes.most(self.peak).plus(self.overhead)
+        return total([*containers.values()]).most(self.peak).plus(self.overhead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +125,7 @@ class Node:
     """What the scheduler counts. Summed up once: there are thousands of nodes, and each is asked often."""
 
     def __post_init__(self) -> None:
-        counted = [pod.size for pod in self.pods if pod.counts]
-        object.__setattr__(self, "requested", Room(sum(size[0] for size in counted), sum(size[1] for size in counted)))
+        object.__setattr__(self, "requested", total([pod.size for pod in self.pods if pod.counts]))
 
     def pod(self, uid: str) -> Pod | None:
         """Return one of its pods."""
