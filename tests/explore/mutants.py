@@ -98,8 +98,9 @@ def _drop_hold_early(world: World, request: Request, found: Actions) -> Actions:
 
 
 def _grow_guest_early(world: World, request: Request, found: Actions) -> Actions:
-    if request.status.phase is RequestPhase.SWAPPING and world.pod(request.status.claimant) is not None:
-        return (ResizeGuest(request.status.claimant, request.status.wanted), *found)
+    del world
+    if request.status.phase is RequestPhase.SWAPPING and request.status.guest_after is not None:
+        return (ResizeGuest(request.status.claimant, request.status.guest_after), *found)
     return found
 
 
@@ -185,7 +186,7 @@ MUTANTS = (
     Mutant("a hold expires after the commit", "a tight filler", 1, setup=Setup(TWO, permanent=False), begins=_committing),
     Mutant("a committed migration is called off", "nobody else", 1, ((requests, "_can_be_called_off", lambda item: not item.status.phase.final),), begins=_committing),
     Mutant("the guest grows before its pod", "in place", 0, brain=_requests(_grow_guest_early)),
-    Mutant("the claimant keeps a size that it was not given", "in place", 0, ((requests, "_put_back", lambda *_: None),)),
+    Mutant("the claimant keeps a size that it was not given", "in place", 0, ((requests, "_put_back", lambda *_, **__: None),)),
     Mutant("late resizes are not fenced off", "in place", 1, brain=_requests(_without(FencePod))),
     Mutant("nobody sweeps", "in place", 1, brain=type("Mutant", (Brain,), {"sweep": staticmethod(_no_sweep)})),
     Mutant("the deadline does not count", "nobody else", 1, ((requests, "_too_late", lambda *_: False),)),

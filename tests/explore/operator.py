@@ -50,7 +50,8 @@ POLICY = Policy(rest=0.0, backoff=0.0, hold_term=0.5, bind_within=0.5, moves_per
 # Reasons of outcomes that decisions look at.
 _KEPT = {
     Reason.CANCELLED: Reason.CANCELLED, Reason.NEIGHBOUR_GONE: Reason.CANCELLED, Reason.GUEST_LOST: Reason.GUEST_LOST,
-    Reason.SUSPENDED: Reason.SUSPENDED, Reason.DONE: Reason.DONE,
+    Reason.SUSPENDED: Reason.SUSPENDED, Reason.DONE: Reason.DONE, Reason.RECEIVER_GONE: Reason.RECEIVER_GONE,
+    Reason.RECEIVER_UNBOUND: Reason.RECEIVER_GONE, Reason.RECEIVER_STARTING: Reason.RECEIVER_GONE,
 }  # fmt: skip
 _PHASES = {Phase.PENDING: PodPhase.PENDING, Phase.RUNNING: PodPhase.RUNNING, Phase.ENDED: PodPhase.ENDED}
 _RESIZES = {Seen.DONE: Resize.DONE, Seen.UNSEEN: Resize.UNSEEN, Seen.DEFERRED: Resize.DEFERRED}
@@ -131,7 +132,10 @@ class Operator:
             migrations={item.uid: self._seen(item, _with_version) for item in state.migrations},
             holds={item.claimant: self._seen(item, _with_version) for item in state.holds},
             transfers=dict(_seen_transfers(state)),
-            guests={uid: GuestSize(size, 0) for uid, size in state.guests},
+            guests={
+                pod.uid: GuestSize(dict(state.guests).get(pod.uid, pod.allocated), 0)
+                for pod in state.pods if runs_guest(state, pod)
+            },
             # It is tried anew each time, and says what is true.
             checks={item.uid: Check(state.quota, "quota") for item in state.requests},
         )  # fmt: skip
@@ -208,7 +212,7 @@ def _with_version(item: Any) -> Any:
 def _seen_pod(pod: Pod) -> SeenPod:
     return SeenPod(
         uid=pod.uid, namespace="x", name=pod.name, node=pod.node, allocated=_room(pod.allocated), size=_room(pod.counted),
-        containers=(Container("main", _room(pod.spec)),), phase=_PHASES[pod.phase], terminating=pod.terminating,
+        containers=(Container("main", _room(pod.spec), _room(pod.allocated)),), vm_container="main" if pod.vm else "", phase=_PHASES[pod.phase], terminating=pod.terminating,
         resize=_RESIZES[pod.seen], priority=pod.priority, vm=pod.vm, movable=pod.movable, owner=pod.owner,
         attempt=pod.attempt, fence=pod.fence, version=version(pod),
     )  # fmt: skip
@@ -386,9 +390,9 @@ def _resize_guest(state: State, action: act.ResizeGuest) -> State | None:
         return None
     rest = tuple(item for item in state.guests if item[0] != action.uid)
     broken = state.broken
-    if action.size.cpu // UNIT > pod.allocated:
+    if action.size.cpus > pod.allocated:
         broken = f"the guest of {pod.uid} was made larger than its pod"
-    return state._replace(guests=tuple(sorted((*rest, (action.uid, action.size.cpu // UNIT)))), broken=broken)
+    return state._replace(guests=tuple(sorted((*rest, (action.uid, action.size.cpus)))), broken=broken)
 
 
 # Guests: calls carry the attempt's number, stale ones are refused

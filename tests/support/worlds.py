@@ -10,6 +10,7 @@ from elbowroom.core.room import Room
 from elbowroom.core.world import (
     Check,
     Container,
+    GuestSize,
     Hold,
     HoldPhase,
     Migration,
@@ -34,7 +35,7 @@ def pod(name: str, cpu: int, node: str = "n1", **changes: Any) -> Pod:
     size = Room(cpu * 1000)
     made = Pod(
         uid=name, namespace="shop", name=name, node=node, allocated=size, size=size, containers=(Container("vm", size),),
-        vm=name.split("-", maxsplit=1)[0], movable=True, version=f"{name}@1",
+        vm=name.split("-", maxsplit=1)[0], vm_container="vm", movable=True, version=f"{name}@1",
     )  # fmt: skip
     return replace(made, **changes)
 
@@ -42,7 +43,7 @@ def pod(name: str, cpu: int, node: str = "n1", **changes: Any) -> Pod:
 def asked(before: Pod, cpu: int, **changes: Any) -> Pod:
     """Return a pod whose spec has another size than the kubelet has given it."""
     size = Room(cpu * 1000)
-    made = replace(before, containers=(Container("vm", size),), size=size.most(before.allocated))
+    made = replace(before, containers=(Container("vm", size, before.allocated),), size=size.most(before.allocated))
     return replace(made, **changes)
 
 
@@ -58,7 +59,8 @@ def request(phase: RequestPhase = RequestPhase.PENDING, **changes: Any) -> Reque
     if phase is not RequestPhase.PENDING:
         known = {
             "claimant": "db", "container": "vm", "node": "n1", "original": Room(2000), "wanted": Room(4000),
-            "target": Room(4000), "plan": (WEB_PLANNED,), "round": 1,
+            "target": Room(4000), "plan": (WEB_PLANNED,), "round": 1, "guest_before": GuestSize(2, 0),
+            "guest_after": GuestSize(4, 0),
         }  # fmt: skip
     status = RequestStatus(phase=phase, **{**known, **fields})
     made = Request(uid="r1", namespace="shop", name="grow-db", vm="db", cpu=4000, created_at=NOW - 10, version="r1@1")
@@ -108,5 +110,6 @@ def world(
     return World(
         nodes=nodes, unbound=tuple(item for item in present if not item.node),
         requests={item.uid: item for item in requests}, migrations={item.uid: item for item in migrations},
-        holds={item.claimant: item for item in holds}, **{"checks": {"r1": Check(allowed=True)}, **more},
+        holds={item.claimant: item for item in holds},
+        **{"checks": {"r1": Check(allowed=True)}, "guests": {"db": GuestSize(2, 0)}, **more},
     )  # fmt: skip

@@ -46,6 +46,12 @@ def decide(item: Migration, *pods: Pod, **more: Any) -> Actions:
     return moves.decide(seen, item, NOW, POLICY)
 
 
+def at_silent_node(name: str, item: Migration, *pods: Pod, **more: Any) -> Actions:
+    seen = world(*pods, migrations=(item,), requests=(MOVING,), **more)
+    nodes = {**seen.nodes, name: replace(seen.nodes[name], ready=False)}
+    return moves.decide(replace(seen, nodes=nodes), item, NOW, POLICY)
+
+
 def written(actions: Actions) -> tuple[MigrationPhase, Reason | None]:
     (action,) = actions
     assert isinstance(action, WriteMigration)
@@ -101,6 +107,22 @@ class TestPending:
         seen = world(DB, WEB, migrations=(first, second))
         assert written(moves.decide(seen, second, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.IN_USE)
         assert written(moves.decide(seen, first, NOW, POLICY))[0] is MigrationPhase.BINDING
+
+    def test_one_by_hand_keeps_to_the_budgets(self) -> None:
+        by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
+        busy = tuple(
+            migration(
+                MigrationPhase.TRANSFERRING, uid=f"x{index}", name=f"x{index}", vm="api", pod="", source=f"x{index}"
+            )
+            for index in range(2)
+        )
+        others = tuple(replace(by_hand, uid=f"y{index}", vm=f"y{index}", created_at=NOW) for index in range(5))
+        moving = tuple(pod(f"x{index}", 1) for index in range(2))
+        seen = world(DB, WEB, *moving, migrations=(by_hand, *busy, *others), requests=(MOVING,))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.BUDGET)
+        # Those that wait as well do not count: else all would wait for each other.
+        seen = world(DB, WEB, *moving, migrations=(by_hand, busy[0], *others), requests=())
+        assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
 
     def test_one_by_hand_for_a_vm_that_is_not_there_fails(self) -> None:
         by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="", vm="nobody")
@@ -230,9 +252,39 @@ class TestSwitchingOver:
     def test_the_runner_is_told(self, state: TransferState) -> None:
         assert decide(self.ITEM, **transfer(state)) == (CommitTransfer("m1", 1001),)
 
-    @pytest.mark.parametrize("state", [TransferState.COMMITTED, TransferState.SWITCHING, TransferState.UNKNOWN])
+    @pytest.mark.parametrize("state", [TransferState.COMMITTED, TransferState.SWITCHING])
     def test_it_waits(self, state: TransferState) -> None:
-        assert decide(self.ITEM, **transfer(state)) == ()
+        assert written(decide(self.ITEM, **transfer(state))) == (MigrationPhase.SWITCHING_OVER, Reason.SWITCHING_OVER)
+
+    @pytest.mark.parametrize(
+        "state", [TransferState.UNKNOWN, TransferState.LEFT, TransferState.COMPLETE, TransferState.INCOMPLETE]
+    )
+    def test_a_side_that_is_silent_is_not_dead(self, state: TransferState) -> None:
+        assert written(decide(self.ITEM, **transfer(state))) == (MigrationPhase.SWITCHING_OVER, Reason.RUNNER_SILENT)
+
+    @pytest.mark.parametrize("ended", [(), (replace(WEB, phase=PodPhase.ENDED),)], ids=["gone", "ended"])
+    def test_a_source_that_is_dead_cannot_take_its_guest_back(self, ended: tuple[Pod, ...]) -> None:
+        assert decide(self.ITEM, DB, RECEIVER, *ended, **transfer(TransferState.COMPLETE)) == (
+            ReleaseTransfer("m1", 1001),
+        )
+
+    @pytest.mark.parametrize(
+        ("pods", "state"),
+        [
+            ((DB,), TransferState.UNKNOWN),
+            ((DB, WEB), TransferState.LEFT),
+            ((DB, RECEIVER), TransferState.INCOMPLETE),
+        ],
+        ids=["both dead", "let go, receiver dead", "source dead, not all of it there"],
+    )
+    def test_a_guest_that_nobody_has_is_lost(self, pods: tuple[Pod, ...], state: TransferState) -> None:
+        assert written(decide(self.ITEM, *pods, **transfer(state))) == (MigrationPhase.CANCELLING, Reason.GUEST_LOST)
+
+    @pytest.mark.parametrize(
+        ("pods", "state"), [((DB, RECEIVER), TransferState.UNKNOWN), ((DB, WEB), TransferState.UNKNOWN)]
+    )
+    def test_one_side_alone_proves_nothing(self, pods: tuple[Pod, ...], state: TransferState) -> None:
+        assert written(decide(self.ITEM, *pods, **transfer(state)))[1] is Reason.RUNNER_SILENT
 
     def test_a_guest_that_has_arrived_is_released(self) -> None:
         assert decide(self.ITEM, **transfer(TransferState.ARRIVED)) == (ReleaseTransfer("m1", 1001),)
@@ -256,7 +308,8 @@ class TestSwitchingOver:
 
     @pytest.mark.parametrize("change", [{"deleted": True}, {"deadline": 1.0}])
     def test_nothing_calls_it_off(self, change: dict[str, Any]) -> None:
-        assert decide(replace(self.ITEM, **change), **transfer(TransferState.COMMITTED)) == ()
+        found = decide(replace(self.ITEM, **change), **transfer(TransferState.COMMITTED))
+        assert written(found)[0] is MigrationPhase.SWITCHING_OVER
 
 
 class TestMoved:
@@ -290,6 +343,11 @@ class TestMoved:
     def test_a_pod_that_is_ending_is_waited_for(self) -> None:
         assert decide(self.ITEM, DB, replace(WEB, terminating=True), RECEIVER) == ()
 
+    def test_unless_its_node_does_not_answer(self) -> None:
+        assert written(at_silent_node("n1", self.ITEM, DB, replace(WEB, terminating=True), RECEIVER))[0] is (
+            MigrationPhase.SUCCEEDED
+        )
+
 
 class TestCancelling:
     ITEM = migration(MigrationPhase.CANCELLING, outcome=MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED))
@@ -307,6 +365,15 @@ class TestCancelling:
 
     def test_then_it_is_over(self) -> None:
         assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.CANCELLED)))[0] is MigrationPhase.CANCELLED
+
+    def test_a_source_that_is_silent_is_not_waited_for(self) -> None:
+        assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.UNKNOWN)))[0] is MigrationPhase.CANCELLED
+        assert decide(self.ITEM, DB, WEB, **transfer(TransferState.COPYING)) == (CancelTransfer("m1", 1001),)
+
+    def test_nor_is_a_receiver_whose_node_does_not_answer(self) -> None:
+        ending = replace(RECEIVER, terminating=True)
+        found = at_silent_node("n2", self.ITEM, DB, WEB, ending, **transfer(TransferState.FAILED))
+        assert written(found)[0] is MigrationPhase.CANCELLED
 
 
 class TestOver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from elbowroom.core import request as requests
@@ -27,10 +27,13 @@ from elbowroom.core.room import Room
 from elbowroom.core.world import (
     Check,
     Container,
+    FailedMove,
+    GuestRange,
     GuestSize,
     HoldPhase,
     MigrationOutcome,
     MigrationPhase,
+    Node,
     Outcome,
     Request,
     RequestPhase,
@@ -113,8 +116,36 @@ class TestPending:
         assert written(decide(request(), DB, WEB, pod("full", 3, "n2"))) == (RequestPhase.PENDING, Reason.NO_PLACE)
 
     def test_budgets_are_kept(self) -> None:
-        busy = tuple(migration(MigrationPhase.TRANSFERRING, uid=f"m{index}", source=f"s{index}") for index in range(2))
-        assert written(decide(request(), migrations=busy)) == (RequestPhase.PENDING, Reason.BUDGET)
+        busy = tuple(
+            migration(phase, uid=f"m{index}", name=f"m{index}", pod=f"s{index}", source=f"s{index}")
+            for index, phase in enumerate((MigrationPhase.TRANSFERRING, MigrationPhase.PENDING))
+        )
+        moving = (pod("s0", 1), pod("s1", 1))
+        pods = (DB, WEB, *moving)
+        assert written(decide(request(), *pods, capacity=6, migrations=busy)) == (RequestPhase.PENDING, Reason.BUDGET)
+        assert written(decide(request(), *pods, capacity=6, migrations=busy[:1]))[0] is RequestPhase.HOLDING
+
+    def test_and_moves_count_that_others_have_planned(self) -> None:
+        others = tuple(
+            replace(request(RequestPhase.HOLDING, claimant=f"c{index}"), uid=f"o{index}", vm=f"c{index}")
+            for index in range(2)
+        )
+        assert written(decide(request(), others=others)) == (RequestPhase.PENDING, Reason.BUDGET)
+
+    def test_and_nobody_is_sent_to_a_node_that_is_busy(self) -> None:
+        coming = tuple(
+            migration(
+                MigrationPhase.TRANSFERRING,
+                uid=f"m{index}",
+                name=f"m{index}",
+                pod="",
+                source="",
+                receiver_uid=f"x{index}",
+            )
+            for index in range(2)
+        )
+        there = tuple(pod(f"x{index}", 0, "n2") for index in range(2))
+        assert written(decide(request(), DB, WEB, *there, migrations=coming)) == (RequestPhase.PENDING, Reason.NO_PLACE)
 
     def test_a_vm_that_was_moved_just_now_rests(self) -> None:
         assert written(decide(request(), DB, replace(WEB, attempt=7, created_at=NOW - 10))) == (
@@ -126,9 +157,11 @@ class TestPending:
         assert outcome(decide(request(cpu=5000))) == (RequestPhase.FAILED, Reason.LARGER_THAN_NODE)
 
     def test_a_container_has_to_be_named_where_there_are_several(self) -> None:
-        two = replace(DB, containers=(Container("vm", Room(1000)), Container("log", Room(1000))))
-        assert outcome(decide(request(), two, WEB)) == (RequestPhase.FAILED, Reason.CONTAINER_NOT_FOUND)
-        found = status(decide(replace(request(cpu=3000), container="vm"), two, WEB))
+        two = replace(
+            DB, vm="", containers=(Container("vm", Room(1000)), Container("log", Room(1000))), vm_container=""
+        )
+        assert outcome(decide(request(vm="", pod="db"), two, WEB)) == (RequestPhase.FAILED, Reason.CONTAINER_NOT_FOUND)
+        found = status(decide(replace(request(vm="", pod="db", cpu=3000), container="vm"), two, WEB))
         assert (found.wanted, found.target) == (Room(3000), Room(4000))
 
     def test_a_dry_run_ends_with_the_plan(self) -> None:
@@ -137,8 +170,17 @@ class TestPending:
 
     def test_a_neighbour_whose_move_failed_is_not_tried_again(self) -> None:
         other = pod("other", 2)
-        plan = status(decide(request(avoid=("web",)), DB, WEB, other, capacity=6)).plan
+        once = request(failed=(FailedMove("web", Reason.TRANSFER_FAILED),))
+        plan = status(decide(once, DB, WEB, other, capacity=6)).plan
         assert [planned.uid for planned in plan] == ["other"]
+        assert written(decide(once)) == (RequestPhase.PENDING, Reason.NOBODY_MOVABLE)
+
+    def test_unless_its_receiver_was_to_blame_and_nobody_else_would_do(self) -> None:
+        other = pod("zoo", 2)
+        once = request(failed=(FailedMove("web", Reason.RECEIVER_GONE),))
+        plan = status(decide(once, DB, WEB, other, capacity=6)).plan
+        assert [planned.uid for planned in plan] == ["zoo"]
+        assert [planned.uid for planned in status(decide(once)).plan] == ["web"]
 
     def test_a_newer_request_supersedes(self) -> None:
         newer = replace(request(), uid="r2", name="grow-more", created_at=NOW - 1, version="r2@1")
@@ -158,33 +200,128 @@ class TestPending:
 
 
 class TestShrinking:
-    ITEM = request(RequestPhase.SHRINKING, plan=(), wanted=Room(1000), target=Room(1000))
+    ITEM = request(RequestPhase.SHRINKING, plan=(), wanted=Room(1000), target=Room(1000), guest_after=GuestSize(1, 0))
+    GIVEN_BACK = replace(ITEM, status=replace(ITEM.status, resized=True))
+    SMALL_GUEST: ClassVar[dict[str, Any]] = {"guests": {"db": GuestSize(1, 0)}}
 
     def test_the_guest_first(self) -> None:
-        assert decide(self.ITEM, guests={"db": GuestSize(2, 0)})[0] == ResizeGuest("db", Room(1000))
+        assert decide(self.ITEM)[0] == ResizeGuest("db", GuestSize(1, 0))
+
+    def test_then_it_is_written_down_that_there_is_no_way_back(self) -> None:
+        assert status(decide(self.ITEM, **self.SMALL_GUEST)).resized
 
     def test_then_the_pod(self) -> None:
-        assert decide(self.ITEM, guests={"db": GuestSize(1, 0)}) == (ResizePod("db", "db@1", "vm", Room(1000)),)
+        assert decide(self.GIVEN_BACK, **self.SMALL_GUEST) == (ResizePod("db", "db@1", "vm", Room(1000)),)
+        gone = replace(self.GIVEN_BACK, deleted=True)
+        assert decide(gone, **self.SMALL_GUEST) == (ResizePod("db", "db@1", "vm", Room(1000)),)
 
     def test_then_it_is_done(self) -> None:
         small = replace(asked(DB, 1), allocated=Room(1000))
-        assert written(decide(self.ITEM, small, WEB, guests={"db": GuestSize(1, 0)})) == (
-            RequestPhase.SUCCEEDED,
-            Reason.DONE,
-        )
+        grown = decide(self.GIVEN_BACK, small, WEB, **self.SMALL_GUEST)
+        assert written(grown) == (RequestPhase.GROWING, Reason.GROWING_GUEST)
+
+    def test_a_kubelet_that_does_not_answer_is_not_waited_for_for_ever(self) -> None:
+        late = replace(self.GIVEN_BACK, deadline=1.0, created_at=NOW - 100)
+        found = status(decide(late, asked(DB, 1, resize=Resize.UNSEEN), WEB, **self.SMALL_GUEST))
+        assert found.outcome is not None
+        assert (found.phase, found.outcome.reason) == (RequestPhase.RELEASING, Reason.RESIZE_REFUSED)
 
     def test_a_guest_that_cannot_be_asked_is_waited_for(self) -> None:
-        assert written(decide(self.ITEM)) == (RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
+        assert written(decide(self.ITEM, guests={})) == (RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
 
     def test_what_grows_does_not_grow_before_its_pod(self) -> None:
         mixed = request(
-            RequestPhase.SHRINKING, plan=(), original=Room(2000, 4), wanted=Room(1000, 8), target=Room(1000, 8)
-        )
-        assert decide(mixed, guests={"db": GuestSize(2, 4)})[0] == ResizeGuest("db", Room(1000, 4))
+            RequestPhase.SHRINKING, plan=(), original=Room(2000, 4), wanted=Room(1000, 8), target=Room(1000, 8),
+            guest_before=GuestSize(2, 4), guest_after=GuestSize(1, 8),
+        )  # fmt: skip
+        assert decide(mixed, guests={"db": GuestSize(2, 4)})[0] == ResizeGuest("db", GuestSize(1, 4))
+        assert written(decide(mixed, guests={"db": GuestSize(1, 4)})) == (RequestPhase.PENDING, Reason.PLANNED)
 
     def test_a_dry_run_changes_nothing(self) -> None:
         found = decide(request(cpu=1000, dry_run=True), guests={"db": GuestSize(2, 0)})
         assert written(found) == (RequestPhase.SUCCEEDED, Reason.DRY_RUN)
+
+
+MI = 1 << 20
+
+
+class TestGuestSizes:
+    """What the guest shall have, from what its container has."""
+
+    @staticmethod
+    def after(had: Room, guest: GuestSize, *, limits: GuestRange | None = None, **wanted: Any) -> Actions:
+        containers = (Container("vm", had), Container("log", Room(100)))
+        claimant = replace(DB, containers=containers, allocated=had, size=had, guest=limits)
+        item = request(**{"cpu": None, **wanted})
+        return requests.decide(
+            replace(world(claimant, guests={"db": guest}), nodes={"n1": Node("n1", Room(99_000, 99 << 30), (claimant,))}),
+            item, NOW, POLICY,
+        )  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("had", "guest", "wanted", "expected"),
+        [
+            (Room(500, 448 * MI), GuestSize(1, 256 * MI), {"memory": 1216 * MI}, GuestSize(1, 1024 * MI)),
+            (Room(500, 448 * MI), GuestSize(1, 256 * MI), {"cpu": 2000}, GuestSize(2, 256 * MI)),
+            (Room(500, 448 * MI), GuestSize(1, 256 * MI), {"cpu": 2500, "memory": 449 * MI}, GuestSize(3, 256 * MI)),
+            (Room(1000, 2048 * MI), GuestSize(1, 2048 * MI), {"memory": 4096 * MI}, GuestSize(1, 4096 * MI)),
+            (Room(500, 1024 * MI), GuestSize(2, 2048 * MI), {"cpu": 900, "memory": 1536 * MI}, GuestSize(2, 2048 * MI)),
+            (Room(4000, 4288 * MI), GuestSize(4, 4096 * MI), {"cpu": 2500}, GuestSize(3, 4096 * MI)),
+            (Room(4000, 4288 * MI), GuestSize(4, 4096 * MI), {"memory": 2240 * MI}, GuestSize(4, 2048 * MI)),
+            (Room(4000, 8192 * MI), GuestSize(4, 2048 * MI), {"memory": 8192 * MI}, GuestSize(4, 8000 * MI)),
+        ],
+        ids=["what QEMU needs stays", "vCPUs are whole", "and so are blocks of memory", "no spare, none kept",
+             "one that has more keeps it", "fewer vCPUs", "less memory", "a guest that did not grow before"],
+    )  # fmt: skip
+    def test_it_gets_what_is_named(
+        self, had: Room, guest: GuestSize, wanted: dict[str, Any], expected: GuestSize
+    ) -> None:
+        assert status(self.after(had, guest, **wanted)).guest_after == expected
+
+    @pytest.mark.parametrize(
+        ("wanted", "field"), [({"cpu": 5000}, "cpu"), ({"cpu": 900}, ""), ({"memory": 9 << 30}, "memory"), ({"memory": 64 * MI}, "memory")]
+    )  # fmt: skip
+    def test_what_it_can_never_have_is_refused_before_anything_is_done(
+        self, wanted: dict[str, Any], field: str
+    ) -> None:
+        limits = GuestRange(GuestSize(1, 256 * MI), GuestSize(4, 1024 * MI))
+        found = self.after(Room(1000, 448 * MI), GuestSize(1, 256 * MI), limits=limits, **wanted)
+        if not field:
+            assert status(found).phase is RequestPhase.SHRINKING
+            return
+        assert outcome(found) == (RequestPhase.FAILED, Reason.OUT_OF_RANGE)
+        assert status(found).message.startswith(f"resources.{field}: the guest can have")
+
+    def test_the_vms_container_is_meant(self) -> None:
+        assert status(self.after(Room(1000), GuestSize(1, 0), cpu=2000)).container == "vm"
+
+    def test_another_container_has_no_guest(self) -> None:
+        two = replace(DB, containers=(Container("vm", Room(1000)), Container("log", Room(1000))))
+        found = status(decide(replace(request(cpu=1500), container="log"), two, WEB, capacity=6))
+        assert (found.wanted, found.guest_after) == (Room(1500), None)
+
+    def test_a_guest_that_says_nothing_is_waited_for(self) -> None:
+        assert written(decide(request(), guests={})) == (RequestPhase.PENDING, Reason.GUEST_SILENT)
+
+
+class TestAClaimantThatHasAskedAlready:
+    def test_a_resize_that_is_deferred_is_no_size(self) -> None:
+        """Somebody has tried `kubectl patch --subresource resize` first."""
+        found = status(decide(request(), asked(DB, 4, resize=Resize.DEFERRED), WEB))
+        assert (found.phase, found.plan, found.original) == (RequestPhase.HOLDING, (WEB_PLANNED,), Room(4000))
+
+    def test_what_was_asked_before_is_not_put_back_for_ever(self) -> None:
+        item = request(
+            RequestPhase.UNDOING, outcome=Outcome(RequestPhase.CANCELLED, Reason.CANCELLED), plan=(), resized=True,
+            original=Room(4000),
+        )  # fmt: skip
+        waiting = asked(DB, 4, resize=Resize.DEFERRED, fence="r1/1")
+        assert decide(item, waiting, WEB, holds=(hold(committed=True),)) == (DeleteHold("db", "hold@1"),)
+
+    def test_a_guest_that_is_smaller_than_its_pod_grows(self) -> None:
+        item = request(RequestPhase.SHRINKING, plan=(), resized=True)
+        grown = replace(asked(DB, 4), allocated=Room(4000))
+        assert written(decide(item, grown)) == (RequestPhase.GROWING, Reason.GROWING_GUEST)
 
 
 class TestHolding:
@@ -273,7 +410,7 @@ class TestMoving:
         )
         found = decide(self.ITEM, holds=(hold(),), migrations=(failed,))
         assert outcome(found) == (RequestPhase.PENDING, Reason.TRANSFER_FAILED)
-        assert status(found).avoid == ("web",)
+        assert status(found).failed == (FailedMove("web", Reason.TRANSFER_FAILED),)
 
     def test_and_not_for_ever(self) -> None:
         failed = migration(
@@ -333,6 +470,19 @@ class TestCommitting:
         found = decide(replace(self.ITEM, **change), *self.PODS, holds=(hold(committed=True),), migrations=(MOVED,))
         assert written(found)[0] is RequestPhase.SWAPPING
 
+    def test_a_guest_that_nobody_can_find_ends_the_request_and_not_the_migration(self) -> None:
+        late = request(RequestPhase.COMMITTING, deadline=1.0, created_at=NOW - 100)
+        silent = migration(MigrationPhase.SWITCHING_OVER, committed=True)
+        assert outcome(decide(late, *self.PODS, holds=(hold(committed=True),), migrations=(silent,))) == (
+            RequestPhase.FAILED,
+            Reason.DEADLINE,
+        )
+        undoing = replace(late, status=replace(late.status, phase=RequestPhase.UNDOING, outcome=Outcome(
+            RequestPhase.FAILED, Reason.DEADLINE)))  # fmt: skip
+        assert decide(undoing, *self.PODS, holds=(hold(committed=True),), migrations=(silent,)) == (
+            DeleteHold("db", "hold@1"),
+        )
+
     def test_one_of_two_could_not_move(self) -> None:
         other = WEB_PLANNED._replace(uid="api", vm="api", migration="api-r1-1")
         item = request(RequestPhase.COMMITTING, plan=(WEB_PLANNED, other))
@@ -359,6 +509,14 @@ class TestSwapping:
     def test_granted(self) -> None:
         grown = replace(asked(DB, 4), allocated=Room(4000))
         assert written(decide(self.ITEM, grown, RECEIVER, holds=(self.HELD,)))[0] is RequestPhase.GROWING
+
+    def test_a_neighbour_that_is_ending_is_no_thief(self) -> None:
+        ending = replace(WEB, terminating=True)
+        found = decide(
+            self.ITEM, asked(DB, 4, resize=Resize.DEFERRED), ending, RECEIVER, holds=(self.HELD,),
+            migrations=(migration(MigrationPhase.SUCCEEDED, committed=True),),
+        )  # fmt: skip
+        assert written(found) == (RequestPhase.SWAPPING, Reason.RESIZE_DEFERRED)
 
     def test_a_theft_means_another_plan(self) -> None:
         gone = migration(MigrationPhase.SUCCEEDED, committed=True)
@@ -388,8 +546,7 @@ class TestGrowing:
     GROWN = replace(asked(DB, 4), allocated=Room(4000))
 
     def test_the_guest_gets_what_its_pod_has(self) -> None:
-        found = decide(self.ITEM, self.GROWN, RECEIVER, guests={"db": GuestSize(2, 0)})
-        assert found[0] == ResizeGuest("db", Room(4000))
+        assert decide(self.ITEM, self.GROWN, RECEIVER)[0] == ResizeGuest("db", GuestSize(4, 0))
 
     def test_until_it_has_it(self) -> None:
         assert (
@@ -398,11 +555,14 @@ class TestGrowing:
         )
 
     def test_a_plain_pod_has_no_guest(self) -> None:
-        assert written(decide(self.ITEM, replace(self.GROWN, vm=""), RECEIVER))[0] is RequestPhase.RELEASING
+        plain = request(RequestPhase.GROWING, guest_before=None, guest_after=None)
+        assert written(decide(plain, replace(self.GROWN, vm=""), RECEIVER))[0] is RequestPhase.RELEASING
 
     def test_a_guest_that_does_not_grow_is_a_failure(self) -> None:
         late = request(RequestPhase.GROWING, deadline=1.0)
-        found = status(decide(late, self.GROWN, RECEIVER, guests={"db": GuestSize(2, 0)}))
+        assert decide(late, self.GROWN, RECEIVER)[0] == ResizeGuest("db", GuestSize(4, 0))
+        late = request(RequestPhase.GROWING, deadline=1.0, created_at=NOW - 100)
+        found = status(decide(late, self.GROWN, RECEIVER))
         assert found.outcome is not None
         assert (found.phase, found.outcome.reason) == (RequestPhase.RELEASING, Reason.GUEST_REFUSED)
 
@@ -430,6 +590,7 @@ class TestReleasing:
 
 class TestUndoing:
     ITEM = request(RequestPhase.UNDOING, outcome=Outcome(RequestPhase.CANCELLED, Reason.CANCELLED))
+    RESIZED = replace(ITEM, status=replace(ITEM.status, resized=True))
     OFF = migration(MigrationPhase.CANCELLED)
 
     def test_migrations_are_called_off_first(self) -> None:
@@ -447,18 +608,23 @@ class TestUndoing:
     def test_a_committed_hold_stays_while_a_migration_is_not_seen(self) -> None:
         assert written(decide(self.ITEM, holds=(hold(committed=True),)))[0] is RequestPhase.UNDOING
 
-    def test_the_claimant_gets_its_old_size_back(self) -> None:
+    @pytest.mark.parametrize("holds", [(hold(committed=True),), ()], ids=["held", "somebody has deleted the hold"])
+    def test_the_claimant_gets_its_old_size_back(self, holds: tuple[Any, ...]) -> None:
         waiting = asked(DB, 4, resize=Resize.DEFERRED)
-        found = decide(self.ITEM, waiting, WEB, migrations=(self.OFF,), holds=(hold(committed=True),))
+        found = decide(self.RESIZED, waiting, WEB, migrations=(self.OFF,), holds=holds)
         assert found == (ResizePod("db", "db@1", "vm", Room(2000)),)
 
     def test_and_a_fence_against_late_resizes(self) -> None:
-        found = decide(self.ITEM, migrations=(self.OFF,), holds=(hold(committed=True),))
+        found = decide(self.RESIZED, migrations=(self.OFF,), holds=(hold(committed=True),))
         assert found == (FencePod("db", "db@1", "r1/1"),)
         fenced = replace(DB, fence="r1/1")
-        assert decide(self.ITEM, fenced, WEB, migrations=(self.OFF,), holds=(hold(committed=True),)) == (
+        assert decide(self.RESIZED, fenced, WEB, migrations=(self.OFF,), holds=(hold(committed=True),)) == (
             DeleteHold("db", "hold@1"),
         )
+
+    def test_a_guest_that_was_made_smaller_gets_its_size_back(self) -> None:
+        found = decide(self.ITEM, migrations=(self.OFF,), holds=(hold(),), guests={"db": GuestSize(1, 0)})
+        assert found == (ResizeGuest("db", GuestSize(2, 0)),)
 
     def test_then_it_has_ended(self) -> None:
         assert written(decide(self.ITEM, migrations=(self.OFF,))) == (RequestPhase.CANCELLED, Reason.CANCELLED)

@@ -122,6 +122,20 @@ class Plan(Model):
     not_chosen: Annotated[tuple[NotChosen, ...], Field(max_length=32)] = ()
 
 
+class GuestSize(Model):
+    """What a guest has."""
+
+    cpus: Annotated[int, Field(ge=0)]
+    memory_bytes: Annotated[int, Field(ge=0)]
+
+
+class Guest(Model):
+    """The guest in the pod."""
+
+    before: GuestSize
+    after: GuestSize
+
+
 class FailedMove(Model):
     """A neighbour that this request does not try again."""
 
@@ -152,6 +166,10 @@ class ScaleRequestStatus(Status):
     """The container's size before, for people."""
     after: Annotated[str, Field(alias="to", max_length=64)] = ""
     """The container's size afterwards, for people."""
+    guest: Guest | None = None
+    """What the guest had, and shall have."""
+    resized: bool = False
+    """The pod may have been told its new size: giving up puts the old one back."""
     plan: Plan | None = None
     round: Annotated[int, Field(ge=0, le=1000)] = 0
     """How many plans were begun."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .room import NOTHING, Room
-
 if TYPE_CHECKING:
-    from .world import Hold, MigrationStatus, Planned, RequestStatus
+    from .room import Room
+    from .world import GuestSize, Hold, MigrationStatus, Planned, RequestStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ class ResizeGuest:
     """Ask the guest for another size."""
 
     uid: str
-    size: Room = NOTHING
+    size: GuestSize
 
 
 @dataclass(frozen=True, slots=True)

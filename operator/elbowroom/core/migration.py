@@ -7,8 +7,9 @@ direction: forward, unless QEMU itself says that the guest has stayed.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from .actions import (
     CancelTransfer,
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from .world import Migration, Pod, Request, World
 
 _NOT_STARTED = Transfer(TransferState.NOT_STARTED)
-_STAYED = (TransferState.FAILED, TransferState.CANCELLED)
-_WANTING = (RequestPhase.MOVING, RequestPhase.COMMITTING)
+_STAYED: Final = (TransferState.FAILED, TransferState.CANCELLED)
+_SETTLED: Final = (*_STAYED, TransferState.NOT_STARTED, TransferState.LOST)
+_SENDING: Final = (TransferState.COPYING, TransferState.AT_BRINK, TransferState.COMMITTED, TransferState.SWITCHING)
+_WANTING: Final = (RequestPhase.MOVING, RequestPhase.COMMITTING)
+_PLANNING: Final = (RequestPhase.HOLDING, *_WANTING)
 
 
 def decide(world: World, migration: Migration, now: float, policy: Policy) -> Actions:
@@ -47,7 +51,7 @@ def decide(world: World, migration: Migration, now: float, policy: Policy) -> Ac
     phase = migration.status.phase
     match phase:
         case MigrationPhase.PENDING:
-            return _pending(world, migration, now)
+            return _pending(world, migration, now, policy)
         case MigrationPhase.BINDING:
             return _binding(world, migration, now, policy)
         case MigrationPhase.TRANSFERRING | MigrationPhase.AT_BRINK:
@@ -110,7 +114,13 @@ def receiver_of(world: World, migration: Migration) -> Pod | None:
 
 
 def _gone(pod: Pod | None) -> bool:
+    """Tell whether a pod's processes have certainly ended. Somebody who removes a pod by force vouches for that."""
     return pod is None or pod.phase is PodPhase.ENDED
+
+
+def _out_of_reach(world: World, pod: Pod) -> bool:
+    """Tell whether a pod is ending on a node that does not answer: nobody knows when it will have ended."""
+    return pod.terminating and not world.node(pod.node).ready
 
 
 def _write(migration: Migration, phase: MigrationPhase, reason: Reason, **changes: object) -> Actions:
@@ -139,7 +149,39 @@ def _wanted(request: Request | None, migration: Migration) -> bool:
     return any(planned.migration == migration.name for planned in request.status.plan)
 
 
-def _pending(world: World, migration: Migration, now: float) -> Actions:
+class UnderWay(NamedTuple):
+    """How many moves there are, and how many go from or to a node."""
+
+    total: int
+    nodes: Counter[str]
+
+    def at(self, node: str) -> int:
+        """Return those of one node."""
+        return self.nodes[node]
+
+
+def under_way(world: World) -> UnderWay:
+    """Count the moves of the cluster: those that have begun, and those that a request has planned."""
+    total, nodes = 0, Counter[str]()
+    for item in world.migrations.values():
+        by_hand = not item.request and item.status.phase is MigrationPhase.PENDING
+        if item.status.phase.final or by_hand:
+            continue  # one by hand that has not begun waits for the others, and must not be waited for
+        ends = (world.pod(item.status.source or item.pod), receiver_of(world, item))
+        total += 1
+        nodes.update({pod.node for pod in ends if pod is not None})
+    for request in world.requests.values():
+        if request.status.phase in _PLANNING and not request.status.room_appeared:
+            unseen = [
+                planned for planned in request.status.plan
+                if world.migration_named(planned.namespace, planned.migration) is None
+            ]  # fmt: skip
+            total += len(unseen)
+            nodes[request.status.node] += len(unseen)
+    return UnderWay(total, nodes)
+
+
+def _pending(world: World, migration: Migration, now: float, policy: Policy) -> Actions:
     if (outcome := _stop(world, migration, now)) is not None:
         return (cancel(migration, outcome),)
     source = _source(world, migration)
@@ -147,6 +189,8 @@ def _pending(world: World, migration: Migration, now: float) -> Actions:
         return (cancel(migration, source),)
     if source is None:
         return _write(migration, MigrationPhase.PENDING, Reason.IN_USE)
+    if not migration.request and not _affordable(under_way(world), source, policy):
+        return _write(migration, MigrationPhase.PENDING, Reason.BUDGET)
     used = [other.status.attempt for other in world.migrations.values() if other.status.source == source.uid]
     # By the clock, so that it is higher than those of attempts that nobody remembers.
     attempt = max([int(now), source.attempt, *used]) + 1
@@ -154,6 +198,10 @@ def _pending(world: World, migration: Migration, now: float) -> Actions:
         migration, MigrationPhase.BINDING, Reason.RECEIVER_UNBOUND, source=source.uid, source_node=source.node,
         receiver=migration.receiver or f"{migration.vm}-{migration.uid[:8]}", attempt=attempt, started_at=now,
     )  # fmt: skip
+
+
+def _affordable(busy: UnderWay, source: Pod, policy: Policy) -> bool:
+    return busy.total < policy.moves_in_cluster and busy.at(source.node) < policy.moves_per_node
 
 
 def _source(world: World, migration: Migration) -> Pod | MigrationOutcome | None:
@@ -248,6 +296,7 @@ def _transferring(world: World, migration: Migration, now: float) -> Actions:
 def _switching_over(world: World, migration: Migration) -> Actions:
     status = migration.status
     transfer = world.transfers.get(migration.uid, Transfer(TransferState.UNKNOWN))
+    source = world.pod(status.source)
     match transfer.state:
         case TransferState.SUCCEEDED:
             return _write(migration, MigrationPhase.MOVED, Reason.NEIGHBOUR_LEAVING)
@@ -255,8 +304,7 @@ def _switching_over(world: World, migration: Migration) -> Actions:
             outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.GUEST_DAMAGED, transfer.message)
             return _write(migration, MigrationPhase.MOVED, Reason.GUEST_DAMAGED, outcome=outcome)
         case TransferState.LOST:
-            outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.GUEST_LOST, transfer.message)
-            return (cancel(migration, outcome),)
+            return _lost(migration, transfer)
         case TransferState.FAILED | TransferState.CANCELLED:
             outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED, transfer.message)
             return (cancel(migration, outcome),)
@@ -264,10 +312,33 @@ def _switching_over(world: World, migration: Migration) -> Actions:
             return (ReleaseTransfer(migration.uid, status.attempt),)
         case TransferState.NOT_STARTED | TransferState.COPYING | TransferState.AT_BRINK:
             return (CommitTransfer(migration.uid, status.attempt),)
-        case TransferState.COMMITTED | TransferState.SWITCHING | TransferState.UNKNOWN:
-            return ()
+        case TransferState.COMPLETE if _gone(source):
+            # Nobody is left who could take the guest back: the receiver may run it.
+            return (ReleaseTransfer(migration.uid, status.attempt),)
+        case TransferState.COMMITTED | TransferState.SWITCHING:
+            return _write(migration, status.phase, Reason.SWITCHING_OVER)
+        case TransferState.LEFT | TransferState.COMPLETE | TransferState.INCOMPLETE | TransferState.UNKNOWN:
+            if _nobody_has_it(transfer.state, source, receiver_of(world, migration)):
+                return _lost(migration, transfer)
+            # A side that does not answer is not dead. It ends when its pod does, or somebody removes that by force.
+            return _write(migration, status.phase, Reason.RUNNER_SILENT)
         case _:
             assert_never(transfer.state)
+
+
+def _nobody_has_it(state: TransferState, source: Pod | None, receiver: Pod | None) -> bool:
+    """Tell from what is proven dead, and from what the other side says, whether a guest is nowhere."""
+    match state:
+        case TransferState.LEFT:
+            return _gone(receiver)
+        case TransferState.INCOMPLETE:
+            return _gone(source)
+        case _:
+            return state is TransferState.UNKNOWN and _gone(source) and _gone(receiver)
+
+
+def _lost(migration: Migration, transfer: Transfer) -> Actions:
+    return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, Reason.GUEST_LOST, transfer.message)),)
 
 
 def may_leave(world: World, migration: Migration) -> bool:
@@ -287,7 +358,7 @@ def may_leave(world: World, migration: Migration) -> bool:
 
 def _moved(world: World, migration: Migration, now: float) -> Actions:
     source = world.pod(migration.status.source)
-    if source is None:
+    if source is None or _out_of_reach(world, source):
         return _end(migration, migration.status.outcome or MigrationOutcome(MigrationPhase.SUCCEEDED, Reason.DONE), now)
     if source.terminating or not (_gone(source) or may_leave(world, migration)):
         return ()
@@ -299,12 +370,13 @@ def _cancelling(world: World, migration: Migration, now: float) -> Actions:
     assert status.outcome is not None  # noqa: S101  # written together with the phase
     source, receiver = world.pod(status.source) if status.source else None, receiver_of(world, migration)
     transfer = world.transfers.get(migration.uid, _NOT_STARTED)
-    settled = _gone(source) or transfer.state in (*_STAYED, TransferState.NOT_STARTED, TransferState.LOST)
     # What was never committed cannot have moved: the receiver goes, whatever its source has to say. What was, has
     # come back because QEMU said so, or is lost.
-    calls = () if settled or status.committed else (CancelTransfer(migration.uid, status.attempt),)
-    if receiver is None:
-        return calls or _end(migration, status.outcome, now)
+    settled = status.committed or _gone(source) or transfer.state in _SETTLED
+    calls = () if settled else (CancelTransfer(migration.uid, status.attempt),)
+    if receiver is None or _out_of_reach(world, receiver):
+        # A source that is silent finds out by itself that nobody takes its guest.
+        return calls if transfer.state in _SENDING and calls else _end(migration, status.outcome, now)
     return calls if receiver.terminating else (*calls, DeletePod(receiver.uid))
 
 

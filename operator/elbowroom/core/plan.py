@@ -106,7 +106,7 @@ def places(nodes: Iterable[Node], holds: Sequence[Hold]) -> tuple[Place, ...]:
     found = [
         Place(node.name, free)
         for node in nodes
-        if node.ready and (free := _free(node, held.get(node.name, ()))) is not None
+        if node.ready and node.takes_pods and (free := _free(node, held.get(node.name, ()))) is not None
     ]
     chosen = {*nlargest(_LARGEST, found, _by_memory), *nlargest(_LARGEST, found, _by_cpu), *_unbeaten(found)}
     return tuple(sorted(chosen, key=_by_memory, reverse=True))

@@ -26,7 +26,9 @@ class Policy:
     bind_within: float = 60.0
     """How long a receiver waits for a node and its start."""
     grant_within: float = 60.0
-    """How long after the deadline a claimant whose neighbours have moved may wait for its size."""
+    """How long after the deadline what cannot be called off may take: the claimant's size, the guest's."""
+    guest_spare: int = 192 << 20
+    """Bytes of a VM's container that QEMU and the runner need, and the guest does not get."""
     cost: Cost = memory_cost
 
     def backoff_after(self, tries: int) -> float:

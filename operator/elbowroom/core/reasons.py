@@ -16,8 +16,10 @@ class Reason(StrEnum):
     CONTAINER_NOT_FOUND = "ContainerNotFound"
     NOT_RESIZABLE = "NotResizable"
     LARGER_THAN_NODE = "LargerThanNode"
+    OUT_OF_RANGE = "OutOfRange"
     SUPERSEDED = "Superseded"
     # What it waits for
+    GUEST_SILENT = "GuestSilent"
     SUSPENDED = "Suspended"
     BACKING_OFF = "BackingOff"
     OTHERS_FIRST = "OthersFirst"
@@ -33,6 +35,7 @@ class Reason(StrEnum):
     TRANSFERRING = "Transferring"
     AT_BRINK = "AtBrink"
     SWITCHING_OVER = "SwitchingOver"
+    RUNNER_SILENT = "RunnerSilent"
     RESIZING = "Resizing"
     RESIZE_DEFERRED = "ResizeDeferred"
     NEIGHBOUR_LEAVING = "NeighbourLeaving"
@@ -87,6 +90,8 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.CONTAINER_NOT_FOUND: "The pod has no container of that name, or has several and none was named.",
     Reason.NOT_RESIZABLE: "Kubernetes does not resize this pod, for instance because it is static.",
     Reason.LARGER_THAN_NODE: "The size is more than the node could give even if it were empty.",
+    Reason.OUT_OF_RANGE: "The guest cannot get that size without a restart; the message says what it can have.",
+    Reason.GUEST_SILENT: "The VM's runner does not say what its guest has.",
     Reason.SUPERSEDED: "A newer request for the same pod has taken its place.",
     Reason.SUSPENDED: "The request says `suspend: true`.",
     Reason.BACKING_OFF: "A try has failed; the next one comes a little later.",
@@ -103,6 +108,10 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.TRANSFERRING: "Guests are being copied.",
     Reason.AT_BRINK: "A guest can switch over as soon as its move is committed.",
     Reason.SWITCHING_OVER: "The move is committed and cannot be called off any more.",
+    Reason.RUNNER_SILENT: (
+        "A side of the switch-over does not answer, and is not proven dead. If its node is lost for good, remove "
+        "the node or its pod by force: that says so."
+    ),
     Reason.RESIZING: "The kubelet has not answered to the new size yet.",
     Reason.RESIZE_DEFERRED: "The kubelet waits for room: it comes when the neighbours leave.",
     Reason.NEIGHBOUR_LEAVING: "What is left of a neighbour's pod is ending.",

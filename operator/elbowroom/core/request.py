@@ -3,7 +3,8 @@
     Pending -> Holding -> Moving -> Committing -> Swapping -> Growing -> Releasing -> Succeeded
        |          |          |          |            |           (nobody has to move: straight from Holding)
        +----------+----------+----------+------------+--> Undoing -> Pending again, Failed, Cancelled, PartiallyMoved
-       +-> Shrinking -> Succeeded
+       +-> Shrinking -> Growing, or Pending again for what grows
+       (every phase that docs/states.md draws is one function below)
 
 Undoing is the same from everywhere: migrations that can be called off are, those that cannot come to their end, the
 claimant gets its old size back where it has not got the new one, and then the hold goes.
@@ -12,7 +13,7 @@ claimant gets its old size back where it has not got the new one, and then the h
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from . import ledger
 from . import migration as moves
@@ -29,10 +30,13 @@ from .actions import (
     ResizePod,
     WriteRequest,
 )
-from .plan import Rules, choose, places
+from .plan import Choice, Rules, choose, places
 from .reasons import Reason
 from .room import NOTHING, Room
 from .world import (
+    GUEST_BLOCK,
+    FailedMove,
+    GuestSize,
     Hold,
     HoldPhase,
     MigrationOutcome,
@@ -46,12 +50,17 @@ from .world import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .actions import Action, Actions
     from .policy import Policy
-    from .world import Migration, Node, Pod, Request, World
+    from .world import GuestRange, Migration, Node, Pod, Request, World
 
-_OVER = (MigrationPhase.FAILED, MigrationPhase.CANCELLED, MigrationPhase.CANCELLING)
-_NOT_THE_NEIGHBOURS_FAULT = (Reason.CANCELLED, Reason.NEIGHBOUR_GONE)
+_OVER: Final = (MigrationPhase.FAILED, MigrationPhase.CANCELLED, MigrationPhase.CANCELLING)
+_NOBODYS_FAULT: Final = (Reason.CANCELLED, Reason.NEIGHBOUR_GONE)
+_RECEIVERS_FAULT: Final = (
+    Reason.RECEIVER_UNBOUND, Reason.RECEIVER_STARTING, Reason.RECEIVER_GONE, Reason.NO_PLACE,
+)  # fmt: skip
 
 
 def decide(world: World, request: Request, now: float, policy: Policy) -> Actions:
@@ -61,7 +70,7 @@ def decide(world: World, request: Request, now: float, policy: Policy) -> Action
         case RequestPhase.PENDING:
             return _pending(world, request, now, policy)
         case RequestPhase.SHRINKING:
-            return _shrinking(world, request, now)
+            return _shrinking(world, request, now, policy)
         case RequestPhase.HOLDING:
             return _holding(world, request, now, policy)
         case RequestPhase.MOVING:
@@ -71,7 +80,7 @@ def decide(world: World, request: Request, now: float, policy: Policy) -> Action
         case RequestPhase.SWAPPING:
             return _swapping(world, request, now, policy)
         case RequestPhase.GROWING:
-            return _growing(world, request, now)
+            return _growing(world, request, now, policy)
         case RequestPhase.RELEASING:
             return _releasing(world, request, now)
         case RequestPhase.UNDOING:
@@ -122,8 +131,8 @@ def _stop(world: World, request: Request, now: float) -> Outcome | None:
     return None
 
 
-def _too_late(request: Request, now: float) -> bool:
-    return now > request.created_at + request.deadline
+def _too_late(request: Request, now: float, grace: float = 0.0) -> bool:
+    return now > request.created_at + request.deadline + grace
 
 
 def _order(request: Request) -> tuple[float, str]:
@@ -167,9 +176,8 @@ def _find_claimant(world: World, request: Request) -> Pod | None:
 
 def _container(request: Request, claimant: Pod) -> str | None:
     names = [container.name for container in claimant.containers]
-    if request.container:
-        return request.container if request.container in names else None
-    return names[0] if len(names) == 1 else None
+    wanted = request.container or claimant.vm_container or (names[0] if len(names) == 1 else "")
+    return wanted if wanted in names else None
 
 
 def _pending(world: World, request: Request, now: float, policy: Policy) -> Actions:
@@ -184,30 +192,67 @@ def _pending(world: World, request: Request, now: float, policy: Policy) -> Acti
     claimant = _find_claimant(world, request)
     if claimant is None:
         return _wait(request, Reason.VM_NOT_FOUND)
-    if not claimant.node or not claimant.lives:
+    if not claimant.lives or claimant.node not in world.nodes:
         return _wait(request, Reason.POD_NOT_RUNNING)
     container = _container(request, claimant)
     if container is None:
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.CONTAINER_NOT_FOUND))
-    return _plan(world, _sized(request, claimant, container), claimant, now, policy)
+    has_guest = bool(claimant.vm) and container == claimant.vm_container
+    if has_guest and claimant.uid not in world.guests:
+        return _wait(request, Reason.GUEST_SILENT)
+    sized = _sized(request, claimant, container, world.guests[claimant.uid] if has_guest else None, policy)
+    if (range_ := claimant.guest) is not None and (outside := _outside(sized, range_)):
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.OUT_OF_RANGE, outside))
+    return _plan(world, sized, claimant, now, policy)
 
 
-def _sized(request: Request, claimant: Pod, container: str) -> Request:
-    """Return a request that knows its pod and what that is to become."""
+def _sized(request: Request, claimant: Pod, container: str, guest: GuestSize | None, policy: Policy) -> Request:
+    """Return a request that knows its pod and what that, and the guest in it, are to become."""
     had = claimant.container(container)
     wanted = Room(
         had.cpu if request.cpu is None else request.cpu, had.memory if request.memory is None else request.memory
     )
+    # A second plan of the same request: a guest that was made smaller for the first one had more before.
+    same = request.status.claimant == claimant.uid
+    before = (request.status.guest_before if same else None) or guest
     status = replace(
         request.status, claimant=claimant.uid, container=container, node=claimant.node, original=had, wanted=wanted,
-        target=claimant.with_container(container, wanted),
+        target=claimant.with_container(container, wanted), guest_before=before,
+        guest_after=before and _guest_after(request, before, claimant.given(container), wanted, policy),
     )  # fmt: skip
     return replace(request, status=status)
 
 
+def _guest_after(request: Request, before: GuestSize, had: Room, wanted: Room, policy: Policy) -> GuestSize:
+    """Return what a guest gets: of each resource that was named, what its container has and QEMU does not need."""
+    cpus, memory = before
+    if request.cpu is not None:
+        whole = -(-wanted.cpu // 1000)
+        cpus = max(cpus, whole) if wanted.cpu >= had.cpu else min(cpus, whole)
+    if request.memory is not None:
+        spare = min(policy.guest_spare, max(0, had.memory - memory))
+        rest = (wanted.memory - spare) // GUEST_BLOCK * GUEST_BLOCK
+        memory = max(memory, rest) if wanted.memory >= had.memory else min(memory, rest)
+    return GuestSize(cpus, memory)
+
+
+def _outside(request: Request, range_: GuestRange) -> str:
+    """Say what a guest cannot have without a restart."""
+    before, after = request.status.guest_before, request.status.guest_after
+    if before is None or after is None:
+        return ""
+    if after.cpus != before.cpus and not range_.least.cpus <= after.cpus <= range_.most.cpus:
+        return f"resources.cpu: the guest can have {range_.least.cpus} to {range_.most.cpus} vCPUs, not {after.cpus}"
+    if after.memory != before.memory and not range_.least.memory <= after.memory <= range_.most.memory:
+        least, most, asked = (size >> 20 for size in (range_.least.memory, range_.most.memory, after.memory))
+        return f"resources.memory: the guest can have {least}Mi to {most}Mi, and this would give it {asked}Mi"
+    return ""
+
+
 def _plan(world: World, request: Request, claimant: Pod, now: float, policy: Policy) -> Actions:
-    node = world.nodes[claimant.node]
-    had, wanted = request.status.original, request.status.wanted
+    node = world.node(claimant.node)
+    status = request.status
+    grows = not status.wanted.within(claimant.given(status.container))
     if not request.status.target.within(node.allocatable):
         message = f"{node.name} has {node.allocatable.cpu}m cpu and {node.allocatable.memory} bytes"
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.LARGER_THAN_NODE, message))
@@ -215,18 +260,21 @@ def _plan(world: World, request: Request, claimant: Pod, now: float, policy: Pol
         return _wait(request, Reason.OTHERS_FIRST, "an earlier request for this pod is being undone")
     if claimant.uid in moves.in_use(world, request=request.uid):
         return _wait(request, Reason.IN_USE)
-    if request.dry_run and wanted.within(had):
+    if request.dry_run and not grows:
         return _write(request, RequestPhase.SUCCEEDED, Reason.DRY_RUN, finished_at=now)
-    if not request.dry_run and not had.within(wanted) and _guest_is_larger(world, claimant, wanted):
+    if not request.dry_run and _guest_has(world, request, max):
         return _write(request, RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
-    if wanted.within(had):
+    if not grows:
         return _write(request, RequestPhase.SHRINKING, Reason.RESIZING)
     return _plan_growth(world, request, claimant, now, policy)
 
 
-def _guest_is_larger(world: World, claimant: Pod, wanted: Room) -> bool:
-    guest = world.guests.get(claimant.uid)
-    return guest is not None and bool(claimant.vm) and (guest.cpus * 1000 > wanted.cpu or guest.memory > wanted.memory)
+def _guest_has(world: World, request: Request, wrong: Callable[[int, int], int]) -> bool:
+    """Tell whether a guest has more (`max`) or less (`min`) than it shall have. One that is silent does not."""
+    guest, after = world.guests.get(request.status.claimant), request.status.guest_after
+    if guest is None or after is None:
+        return False
+    return any(wrong(has, shall) != shall for has, shall in zip(guest, after, strict=True))
 
 
 def _would_hold(request: Request, now: float, policy: Policy) -> Hold:
@@ -240,20 +288,13 @@ def _would_hold(request: Request, now: float, policy: Policy) -> Hold:
 
 def _plan_growth(world: World, request: Request, claimant: Pod, now: float, policy: Policy) -> Actions:
     status = request.status
-    node = world.nodes[claimant.node]
+    node = world.node(claimant.node)
     lacking = ledger.shortfall(node, world.holds.values(), _would_hold(request, now, policy))
     planned: tuple[Planned, ...] = ()
     if lacking:
         if not request.moves:
             return _wait_with(request, Reason.WAITING_FOR_ROOM, shortfall=lacking)
-        if (full := _over_budget(world, node, policy)) is not None:
-            return _wait_with(request, Reason.BUDGET, full, shortfall=lacking)
-        rules = Rules(
-            claimant=claimant, selected=lambda pod: request.selector is None or request.selector.matches(pod.labels),
-            in_use=moves.in_use(world), avoid=frozenset(status.avoid), rest_until=_resting(node, policy),
-            at_most=min(request.at_most, policy.moves_per_node),
-        )  # fmt: skip
-        choice = choose(node, lacking, rules, places(world.nodes.values(), [*world.holds.values()]), now, policy.cost)
+        choice = _choose(world, request, claimant, lacking, now, policy)
         if choice.reason is not None:
             return _wait_with(request, choice.reason, choice.message, shortfall=lacking)
         planned = tuple(_planned(request, pod) for pod in choice.neighbours)
@@ -288,12 +329,34 @@ def _planned(request: Request, pod: Pod) -> Planned:
     )
 
 
-def _over_budget(world: World, node: Node, policy: Policy) -> str | None:
-    active = [item for item in world.migrations.values() if not item.status.phase.final]
-    here = sum(1 for item in active if item.status.source_node == node.name)
-    if len(active) >= policy.moves_in_cluster:
-        return f"{len(active)} moves are under way in the cluster"
-    return f"{here} moves are under way on {node.name}" if here >= policy.moves_per_node else None
+def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: float, policy: Policy) -> Choice:  # noqa: PLR0913, PLR0917  # what is needed, of whom, when and by which rules
+    node = world.node(claimant.node)
+    busy = moves.under_way(world)
+    calm = (other for other in world.nodes.values() if busy.at(other.name) < policy.moves_per_node)
+    elsewhere = places(calm, [*world.holds.values()])
+    failed = frozenset(move.uid for move in request.status.failed)
+    doomed = frozenset(move.uid for move in request.status.failed if move.reason not in _RECEIVERS_FAULT)
+
+    def chosen(at_most: int) -> Choice:
+        rules = Rules(
+            claimant=claimant, selected=lambda pod: request.selector is None or request.selector.matches(pod.labels),
+            in_use=moves.in_use(world), avoid=failed, rest_until=_resting(node, policy), at_most=at_most,
+        )  # fmt: skip
+        choice = choose(node, lacking, rules, elsewhere, now, policy.cost)
+        if choice.reason is not None and failed != doomed:
+            # Nobody else would do: once more those whose receivers were to blame.
+            choice = choose(node, lacking, replace(rules, avoid=doomed), elsewhere, now, policy.cost)
+        return choice
+
+    left = min(policy.moves_in_cluster - busy.total, policy.moves_per_node - busy.at(node.name))
+    choice = chosen(min(request.at_most, policy.moves_per_node))
+    if len(choice.neighbours) <= left:
+        return choice
+    fewer = chosen(left) if left > 0 else Choice(reason=Reason.BUDGET)
+    if fewer.reason is None:
+        return fewer
+    told = f"{busy.total} moves are under way in the cluster, {busy.at(node.name)} of them at {node.name}"
+    return replace(choice, neighbours=(), reason=Reason.BUDGET, message=told)
 
 
 def _resting(node: Node, policy: Policy) -> dict[str, float]:
@@ -304,23 +367,38 @@ def _resting(node: Node, policy: Policy) -> dict[str, float]:
 # Shrinking: the guest first, then the pod
 
 
-def _shrinking(world: World, request: Request, now: float) -> Actions:
+def _shrinking(world: World, request: Request, now: float, policy: Policy) -> Actions:
     status = request.status
-    outcome = _stop(world, request, now)
     claimant = world.pod(status.claimant)
-    if outcome is not None or claimant is None:
-        return _undo(request, outcome or Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE))
-    smaller = status.wanted.least(status.original)  # what grows, grows after the pod
-    if claimant.vm and (claimant.uid not in world.guests or _guest_is_larger(world, claimant, smaller)):
-        known = (ResizeGuest(claimant.uid, smaller),) if claimant.uid in world.guests else ()
-        return (*known, *_wait(request, Reason.SHRINKING_GUEST))
-    if not status.wanted.within(status.original):
+    if claimant is None or not claimant.lives:
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE))
+    if status.resized:
+        return _smaller_pod(request, claimant, now, policy)
+    if (outcome := _stop(world, request, now)) is not None:
+        return _undo(request, outcome)
+    if status.guest_after is not None and (claimant.uid not in world.guests or _guest_has(world, request, max)):
+        # What grows, grows after the pod.
+        guest = world.guests.get(claimant.uid)
+        smaller = guest and GuestSize(*(min(pair) for pair in zip(guest, status.guest_after, strict=True)))
+        asking = (ResizeGuest(claimant.uid, smaller),) if smaller is not None else ()
+        return (*asking, *_wait(request, Reason.SHRINKING_GUEST))
+    if not status.wanted.within(claimant.given(status.container)):
         return _write(request, RequestPhase.PENDING, Reason.PLANNED)  # and now what grows
+    return _write(request, RequestPhase.SHRINKING, Reason.RESIZING, resized=True)
+
+
+def _smaller_pod(request: Request, claimant: Pod, now: float, policy: Policy) -> Actions:
+    """Give the pod its smaller size. Others may have what it gave back by now, so there is no way back."""
+    status = request.status
+    if claimant.container(status.container) == status.wanted and claimant.resize is Resize.DONE:
+        return _write(request, RequestPhase.GROWING, Reason.GROWING_GUEST)
+    if _too_late(request, now, policy.grant_within):
+        message = f"last: {status.reason}"
+        outcome = Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, message)
+        return _write(request, RequestPhase.RELEASING, Reason.RESIZING, outcome=outcome)
     if claimant.container(status.container) != status.wanted:
         return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
-    if claimant.resize is not Resize.DONE:
-        return _wait(request, Reason.RESIZING)
-    return _write(request, RequestPhase.SUCCEEDED, Reason.DONE, finished_at=now)
+    return _wait(request, Reason.RESIZING)
 
 
 # Holding: the scheduler keeps the room, or says why not
@@ -372,7 +450,7 @@ def _moving(world: World, request: Request, now: float, policy: Policy) -> Actio
     hold = own_hold(world, request)
     if hold is None or not hold.live:  # one that was renewed, and not spoken of again yet, is not lost
         return _again(request, policy, Reason.HOLD_LOST)
-    node = world.nodes[request.status.node]
+    node = world.node(request.status.node)
     if not ledger.shortfall(node, world.holds.values(), hold):
         return _to_commit(world, request, room_appeared=True)
     found = migrations_of(world, request)
@@ -396,9 +474,9 @@ def _failed(found: list[Migration | None]) -> Migration | None:
 def _try_another(request: Request, failed: Migration, policy: Policy) -> Actions:
     outcome = failed.status.outcome or MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED)
     # The same doomed move is not tried for ever. One that somebody has called off was not doomed.
-    avoid = () if outcome.reason in _NOT_THE_NEIGHBOURS_FAULT else (failed.pod,)
+    blamed = () if outcome.reason in _NOBODYS_FAULT else (FailedMove(failed.pod, outcome.reason),)
     message = f"{failed.vm}: {outcome.reason} {outcome.message}".strip()
-    return _again(request, policy, outcome.reason, message, avoid=(*request.status.avoid, *avoid))
+    return _again(request, policy, outcome.reason, message, failed=(*request.status.failed, *blamed))
 
 
 def _to_commit(world: World, request: Request, *, room_appeared: bool) -> Actions:
@@ -419,7 +497,7 @@ def _to_commit(world: World, request: Request, *, room_appeared: bool) -> Action
 def _committing(world: World, request: Request, now: float, policy: Policy) -> Actions:
     found = migrations_of(world, request)
     if any(item is not None and item.status.committed for item in found):
-        return _forward(world, request, found, policy)
+        return _forward(world, request, found, now, policy)
     if (outcome := _stop(world, request, now)) is not None:
         return _undo(request, outcome)
     hold = own_hold(world, request)
@@ -427,13 +505,13 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
         return _again(request, policy, Reason.HOLD_LOST)
     if not hold.promised:
         return _wait(request, Reason.WAITING_FOR_HOLD)
-    node = world.nodes[request.status.node]
+    node = world.node(request.status.node)
     if request.status.room_appeared or not request.status.plan:
         if ledger.shortfall(node, world.holds.values(), hold):
             return _again(request, policy, Reason.ROOM_TAKEN)
         if not hold.committed:
             return (CommitHold(hold.claimant, hold.version),)
-        return _write(request, RequestPhase.SWAPPING, Reason.RESIZING)
+        return _write(request, RequestPhase.SWAPPING, Reason.RESIZING, resized=True)
     if (failed := _failed(found)) is not None:
         return _try_another(request, failed, policy)
     if not ledger.keepable(node, world.holds.values(), hold):
@@ -445,17 +523,22 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
     return tuple(moves.commit(item) for item in found if item is not None)
 
 
-def _forward(world: World, request: Request, found: list[Migration | None], policy: Policy) -> Actions:
+def _forward(world: World, request: Request, found: list[Migration | None], now: float, policy: Policy) -> Actions:
     """Bring all of them to their ends: one is committed."""
     here = [item for item in found if item is not None]
     to_do: list[Action] = [moves.commit(item) for item in here if moves.can_commit(world, item)]
     if to_do:
         return tuple(to_do)
-    if any(not (item.status.phase.final or item.status.phase is MigrationPhase.MOVED) for item in here):
+    moving = [item for item in here if not (item.status.phase.final or item.status.phase is MigrationPhase.MOVED)]
+    if moving and _too_late(request, now, policy.grant_within):
+        # Nobody can tell where these guests are. Their migrations go on until somebody can; the request does not.
+        names = ", ".join(item.vm for item in moving)
+        return _undo(request, Outcome(RequestPhase.FAILED, Reason.DEADLINE, f"still switching over: {names}"))
+    if moving:
         return _wait(request, Reason.SWITCHING_OVER)
     stayed = [item for item in here if item.status.phase in (MigrationPhase.FAILED, MigrationPhase.CANCELLED)]
     if not stayed and len(here) == len(found):
-        return _write(request, RequestPhase.SWAPPING, Reason.RESIZING)
+        return _write(request, RequestPhase.SWAPPING, Reason.RESIZING, resized=True)
     if len(stayed) == len(here):
         return _try_another(request, stayed[0], policy)
     names = ", ".join(item.vm for item in stayed)
@@ -475,10 +558,10 @@ def _swapping(world: World, request: Request, now: float, policy: Policy) -> Act
         return _write(request, RequestPhase.GROWING, Reason.GROWING_GUEST)
     found = [item for item in migrations_of(world, request) if item is not None]
     moved = [item for item in found if item.status.committed]
-    leaving = any(not item.status.phase.final for item in moved)
+    leaving = any((pod := world.pod(item.status.source)) is not None and pod.counts for item in moved)
     if not moved and (outcome := _stop(world, request, now)) is not None:
         return _undo(request, outcome)  # nobody has moved for it: it can be put back
-    if _too_late(request, now - policy.grant_within):
+    if _too_late(request, now, policy.grant_within):
         # Somebody refuses it again and again, or the kubelet does not answer.
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, f"last: {status.reason}"))
     if claimant.container(status.container) != status.wanted:
@@ -494,7 +577,7 @@ def _still_deferred(world: World, request: Request, now: float, policy: Policy) 
     """All neighbours have left and the kubelet has no room: somebody took it, or the kubelet is about to look."""
     status = request.status
     hold = own_hold(world, request)
-    node = world.nodes[status.node]
+    node = world.node(status.node)
     if hold is None or ledger.shortfall(node, world.holds.values(), hold):
         if _too_late(request, now):
             return _undo(request, Outcome(RequestPhase.FAILED, Reason.ROOM_TAKEN))
@@ -505,7 +588,7 @@ def _still_deferred(world: World, request: Request, now: float, policy: Policy) 
 # Growing: the guest gets what its pod has
 
 
-def _growing(world: World, request: Request, now: float) -> Actions:
+def _growing(world: World, request: Request, now: float, policy: Policy) -> Actions:
     status = request.status
     claimant = world.pod(status.claimant)
     if claimant is None or not claimant.lives:
@@ -513,15 +596,13 @@ def _growing(world: World, request: Request, now: float) -> Actions:
             request, RequestPhase.RELEASING, Reason.CLAIMANT_GONE,
             outcome=Outcome(RequestPhase.FAILED, Reason.CLAIMANT_GONE),
         )  # fmt: skip
-    if not claimant.vm:
+    after = status.guest_after
+    if after is None or (claimant.uid in world.guests and not _guest_has(world, request, min)):
         return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM)
-    guest = world.guests.get(claimant.uid)
-    if guest is not None and guest.cpus * 1000 >= status.wanted.cpu - 999 and guest.memory >= status.wanted.memory:
-        return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM)
-    if _too_late(request, now):
+    if _too_late(request, now, policy.grant_within):
         outcome = Outcome(RequestPhase.FAILED, Reason.GUEST_REFUSED, "the pod has its size, the guest does not")
         return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM, outcome=outcome)
-    return (ResizeGuest(claimant.uid, status.wanted), *_wait(request, Reason.GROWING_GUEST))
+    return (ResizeGuest(claimant.uid, after), *_wait(request, Reason.GROWING_GUEST))
 
 
 # Releasing: the hold goes once the scheduler counts the new size
@@ -572,12 +653,15 @@ def _undoing(world: World, request: Request, now: float, policy: Policy) -> Acti
     ]
     if calling_off:
         return tuple(calling_off)
-    if any(item is not None and not item.status.phase.final for item in found):
+    patient = not _too_late(request, now, policy.grant_within)
+    open_ = [item for item in found if item is not None and not item.status.phase.final]
+    if any(patient or not item.status.committed for item in open_):
         return _wait(request, Reason.UNDOING, status.message)
-    if hold is not None and hold.committed and any(item is None for item in found) and not status.room_appeared:
+    unseen = any(item is None for item in found) and not status.room_appeared
+    if hold is not None and hold.committed and unseen and patient:
         # They were there when the hold was committed: an old view of them must not decide.
         return _wait(request, Reason.UNDOING, status.message)
-    if (back := _put_back(world, request)) is not None:
+    if (back := _put_back(world, request, patient=patient)) is not None:
         return back
     if hold is not None:
         return (DeleteHold(hold.claimant, hold.version),)
@@ -586,27 +670,35 @@ def _undoing(world: World, request: Request, now: float, policy: Policy) -> Acti
         retry_at = 0.0 if outcome.reason is Reason.SUSPENDED else now + policy.backoff_after(status.round)
         return _write(
             request, RequestPhase.PENDING, outcome.reason, outcome.message, outcome=None, plan=(), shortfall=NOTHING,
-            room_appeared=False, retry_at=retry_at,
+            room_appeared=False, resized=False, retry_at=retry_at,
         )  # fmt: skip
     return _write(request, outcome.phase, outcome.reason, outcome.message, outcome=None, finished_at=now)
 
 
-def _put_back(world: World, request: Request) -> Actions | None:
-    """Give the claimant its old size, where it was promised another one and does not have it yet."""
+def _put_back(world: World, request: Request, *, patient: bool) -> Actions | None:
+    """Give the claimant, and then its guest, the old size, where they were told another one."""
     status = request.status
     claimant = world.pod(status.claimant) if status.claimant else None
-    hold = own_hold(world, request)
-    if claimant is None or not claimant.lives or hold is None or not hold.committed:
+    if claimant is None or not claimant.lives:
         return None
-    if claimant.container(status.container) == status.wanted:
+    if status.resized and (back := _pod_back(request, claimant)) is not None:
+        return back
+    guest, before = world.guests.get(claimant.uid), status.guest_before
+    if patient and guest is not None and before is not None and any(map(int.__lt__, guest, before)):
+        return (ResizeGuest(claimant.uid, before),)
+    return None
+
+
+def _pod_back(request: Request, claimant: Pod) -> Actions | None:
+    status = request.status
+    if claimant.container(status.container) == status.wanted != status.original:
         return (ResizePod(claimant.uid, claimant.version, status.container, status.original),)
     fence = f"{request.uid}/{status.round}"
     if claimant.fence != fence:
         # An operator that was slow may be about to resize it: from here on that is refused.
         return (FencePod(claimant.uid, claimant.version, fence),)
-    if claimant.container(status.container) == status.original and claimant.resize is not Resize.DONE:
-        return ()
-    return None
+    # It may have waited for that size before: only the kubelet's look at it is waited for.
+    return () if claimant.resize is Resize.UNSEEN else None
 
 
 # Over: the story stays for a while

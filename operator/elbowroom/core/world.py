@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .room import NOTHING, Room, total
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from .reasons import Reason
     from .selector import Selector
+
+
+GUEST_BLOCK: Final = 2 << 20
+"""A guest's memory comes and goes in pieces of this many bytes: virtio-mem's, and a huge page."""
 
 
 class PodPhase(StrEnum):
@@ -39,10 +43,27 @@ class Resize(StrEnum):
 
 
 class Container(NamedTuple):
-    """One container, by its spec."""
+    """One container."""
 
     name: str
     request: Room
+    """By its spec."""
+    given: Room | None = None
+    """What the kubelet has given it, where that is something else."""
+
+
+class GuestSize(NamedTuple):
+    """What a guest has: vCPUs that are online, bytes that are plugged."""
+
+    cpus: int
+    memory: int
+
+
+class GuestRange(NamedTuple):
+    """What a guest can have without a restart: it booted with the least."""
+
+    least: GuestSize
+    most: GuestSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,10 @@ class Pod:
     priority: int = 0
     ready: bool = True
     vm: str = ""
+    vm_container: str = ""
+    """The container that runs the guest."""
+    guest: GuestRange | None = None
+    """What its guest can have, where its spec says so."""
     movable: bool = False
     why_fixed: str = ""
     """Why it must not be moved, where its owner would allow it."""
@@ -96,15 +121,26 @@ class Pod:
 
     def spec(self) -> Room:
         """Return the whole pod's request by its spec."""
-        return self._whole(dict(self.containers))
+        return self._whole(self._requests())
 
     def with_container(self, name: str, wanted: Room) -> Room:
         """Return the whole pod's request if one container had another size."""
-        return self._whole({**dict(self.containers), name: wanted})
+        return self._whole({**self._requests(), name: wanted})
 
     def container(self, name: str) -> Room:
         """Return one container's request."""
-        return dict(self.containers)[name]
+        return self._container(name).request
+
+    def given(self, name: str) -> Room:
+        """Return what the kubelet has given one container."""
+        container = self._container(name)
+        return container.request if container.given is None else container.given
+
+    def _container(self, name: str) -> Container:
+        return next(container for container in self.containers if container.name == name)
+
+    def _requests(self) -> dict[str, Room]:
+        return {container.name: container.request for container in self.containers}
 
     def _whole(self, containers: dict[str, Room]) -> Room:
         if self.fixed is not None:
@@ -120,7 +156,9 @@ class Node:
     allocatable: Room
     pods: tuple[Pod, ...] = ()
     ready: bool = True
-    """It runs, and takes pods."""
+    """Its kubelet answers."""
+    takes_pods: bool = True
+    """Nobody has cordoned it."""
     requested: Room = field(init=False)
     """What the scheduler counts. Summed up once: there are thousands of nodes, and each is asked often."""
 
@@ -213,8 +251,14 @@ class TransferState(StrEnum):
     """The guest moved, and was reset, panicked or died on the way or after it. There is nothing to go back to."""
     LOST = "Lost"
     """Neither side has the guest any more."""
+    LEFT = "Left"
+    """The source has let go for ever, and the receiver does not answer."""
+    COMPLETE = "Complete"
+    """All of the guest is in the receiver; the source, who would have to let go, does not answer."""
+    INCOMPLETE = "Incomplete"
+    """The receiver has not got all of it, and the source does not answer."""
     UNKNOWN = "Unknown"
-    """The side that would know does not answer."""
+    """Nobody answers who would know."""
 
 
 class Transfer(NamedTuple):
@@ -223,13 +267,6 @@ class Transfer(NamedTuple):
     state: TransferState
     percent: int = 0
     message: str = ""
-
-
-class GuestSize(NamedTuple):
-    """What a guest has: vCPUs that are online, bytes that are plugged."""
-
-    cpus: int
-    memory: int
 
 
 class RequestPhase(StrEnum):
@@ -272,6 +309,13 @@ class Planned(NamedTuple):
     receiver: str
 
 
+class FailedMove(NamedTuple):
+    """A neighbour whose move has failed for a request."""
+
+    uid: str
+    reason: Reason
+
+
 class Outcome(NamedTuple):
     """How a request will have ended once everything is put back; `PENDING` for another try."""
 
@@ -297,13 +341,17 @@ class RequestStatus:
     """The container's size afterwards."""
     target: Room = NOTHING
     """The whole pod's size afterwards."""
+    guest_before: GuestSize | None = None
+    guest_after: GuestSize | None = None
+    """What its guest shall have; nothing where the request is not about a guest."""
     shortfall: Room = NOTHING
     plan: tuple[Planned, ...] = ()
     room_appeared: bool = False
     """The room came by itself: nobody in the plan is moved."""
     round: int = 0
-    avoid: tuple[str, ...] = ()
-    """UIDs of neighbours whose move has failed."""
+    failed: tuple[FailedMove, ...] = ()
+    resized: bool = False
+    """The claimant may have been told its new size: giving up puts the old one back."""
     outcome: Outcome | None = None
     retry_at: float = 0.0
     finished_at: float = 0.0
@@ -425,7 +473,7 @@ class World:
 
     nodes: Mapping[str, Node]
     unbound: tuple[Pod, ...] = ()
-    """Pods without a node."""
+    """Pods without a node, or with one that is not there."""
     requests: Mapping[str, Request] = field(default_factory=dict)
     migrations: Mapping[str, Migration] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
@@ -464,6 +512,10 @@ class World:
     @cached_property
     def _migrations_by_name(self) -> dict[tuple[str, str], Migration]:
         return {(item.namespace, item.name): item for item in self.migrations.values()}
+
+    def node(self, name: str) -> Node:
+        """Return a node. One that is not there, and pods may yet name it, has no room."""
+        return self.nodes.get(name) or Node(name, NOTHING, ready=False)
 
     def pods(self) -> Iterator[Pod]:
         """Return all pods."""

@@ -34,10 +34,21 @@ def judge(source: Status | None, receiver: Status | None, attempt: int) -> Trans
     if receiver is not None and incoming is not None and incoming.released and incoming.attempt == attempt:
         return _at_receiver(source, receiver, attempt)
     if source is None:
-        return Transfer(attempt, TransferState.UNKNOWN, "the source does not answer")
+        return _source_silent(receiver, attempt)
     if source.outgoing is None or source.outgoing.attempt != attempt:
         return _unknown_to_source(source, attempt)
     return _at_source(source, source.outgoing, receiver)
+
+
+def _source_silent(receiver: Status | None, attempt: int) -> Transfer:
+    incoming = receiver.incoming if receiver is not None else None
+    if receiver is None or incoming is None or incoming.attempt != attempt:
+        return Transfer(attempt, TransferState.UNKNOWN, "neither side answers who would know")
+    if receiver.state is GuestState.ARRIVED:
+        message = "the receiver has all of the guest, and the source does not answer"
+        return Transfer(attempt, TransferState.COMPLETE, message, revision=receiver.revision)
+    message = f"the source does not answer, and the receiver has not got all of the guest ({receiver.state})"
+    return Transfer(attempt, TransferState.INCOMPLETE, message, revision=receiver.revision)
 
 
 def _at_source(source: Status, outgoing: Outgoing, receiver: Status | None) -> Transfer:
@@ -60,7 +71,7 @@ def _unknown_to_source(source: Status, attempt: int) -> Transfer:
 
 def _on_its_way(source: Status, outgoing: Outgoing, receiver: Status | None) -> Transfer:
     if receiver is None:
-        state, message = TransferState.UNKNOWN, "the guest has left the source, and the receiver does not answer"
+        state, message = TransferState.LEFT, "the guest has left the source, and the receiver does not answer"
     elif receiver.state is GuestState.ENDED:
         state, message = TransferState.LOST, "the guest has left the source, and the receiver's QEMU has ended"
     else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .config import MEMORY_BLOCK
+from elbowroom.core.world import GUEST_BLOCK
+
 from .messages import Shape
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _growth(shape: Shape) -> list[str]:
     extra = shape.max_memory - shape.memory
     if not extra:
         return []
-    block = f"block-size={MEMORY_BLOCK}"
+    block = f"block-size={GUEST_BLOCK}"
     return [
         "-object", f"memory-backend-ram,id={GROWTH}-memory,size={extra},reserve=off",
         "-device", f"virtio-mem-pci,id={GROWTH},memdev={GROWTH}-memory,{block},requested-size={shape.requested_memory}",

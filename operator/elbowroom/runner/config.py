@@ -11,11 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from elbowroom.core.quantity import InvalidQuantityError, quantity_bytes
+from elbowroom.core.world import GUEST_BLOCK
 
 from .messages import API_PORT, HEALTH_PORT, MIGRATION_PORT
 
-MEMORY_BLOCK = 2 << 20
-"""Memory comes and goes in blocks of this size: virtio-mem's, and a huge page."""
 _PORT = Field(ge=1, le=65535)
 RESERVED_PORTS = frozenset((API_PORT, HEALTH_PORT, MIGRATION_PORT))
 
@@ -31,7 +30,7 @@ def _memory(value: object) -> int:
         size = quantity_bytes(value)
     except InvalidQuantityError as error:
         raise ValueError(str(error)) from error
-    if size % MEMORY_BLOCK:
+    if size % GUEST_BLOCK:
         raise ValueError(f"{value} is not a multiple of 2Mi")
     return size
 

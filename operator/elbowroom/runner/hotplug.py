@@ -11,8 +11,9 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
+from elbowroom.core.world import GUEST_BLOCK
+
 from .command import GROWTH
-from .config import MEMORY_BLOCK
 from .messages import Cpu, Size
 from .monitor import MonitorError
 
@@ -42,7 +43,7 @@ def check_size(shape: Shape, cpus: int | None, memory: int | None) -> None:
             f"memory: {memory >> 20}Mi is not between {shape.memory >> 20}Mi, which the guest booted with, "
             f"and maxMemory ({shape.max_memory >> 20}Mi)"
         )
-    if memory % MEMORY_BLOCK:
+    if memory % GUEST_BLOCK:
         raise ImpossibleSizeError(f"memory: {memory} is not a multiple of 2Mi")
 
 
