@@ -6,8 +6,8 @@ from itertools import combinations, permutations
 from typing import Any
 
 import pytest
-from elbowroom.core import plan
-from elbowroom.core.plan import Place, Rules, choose, memory_cost
+from elbowroom.core.places import Place, Places
+from elbowroom.core.plan import Rules, choose, memory_cost
 from elbowroom.core.reasons import Reason
 from elbowroom.core.room import Room
 from elbowroom.core.world import Hold, HoldPhase, Node, Pod, PodPhase
@@ -128,17 +128,17 @@ def test_places_are_what_holds_leave() -> None:
     claimant = Pod("c", "x", "c", "n2", Room(2, 2), Room(2, 2))
     hold = Hold("c", "r", "n2", Room(6, 2), phase=HoldPhase.HELD)
     nodes = [Node("n2", Room(10, 10), (claimant,)), Node("n3", Room(5, 5)), Node("n4", Room(9, 9), ready=False)]
-    assert plan.places(nodes, [hold]) == (Place("n2", Room(4, 8)), Place("n3", Room(5, 5)))
+    assert Places.of(nodes, [hold]).best() == (Place("n2", Room(4, 8)), Place("n3", Room(5, 5)))
 
 
 def test_a_node_whose_claimant_is_gone_is_no_place() -> None:
     hold = Hold("c", "r", "n2", Room(6, 2), phase=HoldPhase.HELD)
-    assert plan.places([Node("n2", Room(10, 10))], [hold]) == ()
+    assert Places.of([Node("n2", Room(10, 10))], [hold]).best() == ()
 
 
 def test_of_many_nodes_the_useful_ones_are_kept() -> None:
     nodes = [Node(f"n{index}", Room(index % 90, 1000 - index)) for index in range(1000)]
-    found = plan.places(nodes, [])
+    found = Places.of(nodes, []).best()
     assert len(found) < 130
     for wanted in (Room(89, 900), Room(0, 1000), Room(50, 940), Room(80, 920)):
         possible = any(wanted.within(node.allocatable) for node in nodes)

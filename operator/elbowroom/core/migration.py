@@ -163,14 +163,13 @@ class UnderWay(NamedTuple):
 def under_way(world: World) -> UnderWay:
     """Count the moves of the cluster: those that have begun, and those that a request has planned."""
     total, nodes = 0, Counter[str]()
-    for item in world.migrations.values():
-        by_hand = not item.request and item.status.phase is MigrationPhase.PENDING
-        if item.status.phase.final or by_hand:
+    for item in world.active_migrations():
+        if not item.request and item.status.phase is MigrationPhase.PENDING:
             continue  # one by hand that has not begun waits for the others, and must not be waited for
         ends = (world.pod(item.status.source or item.pod), receiver_of(world, item))
         total += 1
         nodes.update({pod.node for pod in ends if pod is not None})
-    for request in world.requests.values():
+    for request in world.active_requests():
         if request.status.phase in _PLANNING and not request.status.room_appeared:
             unseen = [
                 planned for planned in request.status.plan
@@ -191,7 +190,7 @@ def _pending(world: World, migration: Migration, now: float, policy: Policy) -> 
         return _write(migration, MigrationPhase.PENDING, Reason.IN_USE)
     if not migration.request and not _affordable(under_way(world), source, policy):
         return _write(migration, MigrationPhase.PENDING, Reason.BUDGET)
-    used = [other.status.attempt for other in world.migrations.values() if other.status.source == source.uid]
+    used = [other.status.attempt for other in world.migrations_from(source.uid)]
     # By the clock, so that it is higher than those of attempts that nobody remembers.
     attempt = max([int(now), source.attempt, *used]) + 1
     return _write(
@@ -217,8 +216,8 @@ def _source(world: World, migration: Migration) -> Pod | MigrationOutcome | None
         return MigrationOutcome(MigrationPhase.FAILED, Reason.NOT_OPTED_IN, source.why_fixed)
     older = any(
         (other.created_at, other.uid) < (migration.created_at, migration.uid)
-        for other in world.migrations.values()
-        if (other.namespace, other.vm) == (migration.namespace, migration.vm) and not other.status.phase.final
+        for other in world.active_migrations()
+        if (other.namespace, other.vm) == (migration.namespace, migration.vm)
     )
     return None if older or source.uid in in_use(world, besides=migration) else source
 
@@ -230,8 +229,8 @@ def in_use(world: World, *, besides: Migration | None = None, request: str = "")
     for hold in world.holds.values():
         if hold.live and hold.request != own:
             used.update((hold.claimant, *(payer.uid for payer in hold.payers)))
-    for other in world.migrations.values():
-        if (besides is None or other.uid != besides.uid) and not other.status.phase.final:
+    for other in world.active_migrations():
+        if besides is None or other.uid != besides.uid:
             used.update(uid for uid in (other.status.source, other.pod, other.status.receiver_uid) if uid)
     return frozenset(used)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from . import ledger
 from .reasons import Reason
 from .room import NOTHING, Room
 
@@ -15,12 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from .world import Hold, Node, Pod
+    from .places import Place
+    from .world import Node, Pod
 
 _STEPS: Final = 5_000
 """How many sets are looked at, at most; then the best so far is taken. Hundreds of odd sizes make millions of sets."""
-_LARGEST: Final = 16
-"""How many of the emptiest nodes are looked at, by each resource, besides those that no other beats in both."""
 
 Cost = Callable[["Pod"], int]
 
@@ -31,13 +28,6 @@ class Rejected(NamedTuple):
     pod: Pod
     reason: Reason
     message: str = ""
-
-
-class Place(NamedTuple):
-    """Room on another node."""
-
-    node: str
-    free: Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,49 +87,6 @@ def obstacle(pod: Pod, rules: Rules, need: Room, now: float) -> Rejected | None:
     return None
 
 
-def places(nodes: Iterable[Node], holds: Sequence[Hold]) -> tuple[Place, ...]:
-    """Return where receivers could go: the nodes with the most room, and those that no other beats in both."""
-    held: dict[str, list[Hold]] = {}
-    for hold in holds:
-        if hold.live:
-            held.setdefault(hold.node, []).append(hold)
-    found = [
-        Place(node.name, free)
-        for node in nodes
-        if node.ready and node.takes_pods and (free := _free(node, held.get(node.name, ()))) is not None
-    ]
-    chosen = {*nlargest(_LARGEST, found, _by_memory), *nlargest(_LARGEST, found, _by_cpu), *_unbeaten(found)}
-    return tuple(sorted(chosen, key=_by_memory, reverse=True))
-
-
-def _by_memory(place: Place) -> tuple[int, int]:
-    return place.free.memory, place.free.cpu
-
-
-def _by_cpu(place: Place) -> tuple[int, int]:
-    return place.free.cpu, place.free.memory
-
-
-def _free(node: Node, holds: Sequence[Hold]) -> Room | None:
-    free = node.allocatable.minus(node.requested)
-    for hold in holds:
-        kept = ledger.outstanding(node, hold)
-        if kept is None:
-            return None
-        free = free.minus(kept)
-    return free
-
-
-def _unbeaten(found: list[Place]) -> list[Place]:
-    best = -1
-    unbeaten = []
-    for place in sorted(found, key=_by_memory, reverse=True):
-        if place.free.cpu > best:
-            best = place.free.cpu
-            unbeaten.append(place)
-    return unbeaten
-
-
 def choose(  # noqa: PLR0913, PLR0917  # what is needed, of whom, where to, when and at what cost
     node: Node, need: Room, rules: Rules, elsewhere: Sequence[Place], now: float, cost: Cost = memory_cost
 ) -> Choice:
@@ -154,8 +101,7 @@ def choose(  # noqa: PLR0913, PLR0917  # what is needed, of whom, where to, when
             candidates.append(pod)
         else:
             rejected.append(why)
-    there = [place for place in elsewhere if place.node != node.name]
-    search = _Search(need, there, rules.at_most, cost)
+    search = _Search(need, [place for place in elsewhere if place.node != node.name], rules.at_most, cost)
     found = search.run(candidates)
     if found is not None:
         moved = {pod.uid for pod in found}
@@ -173,6 +119,10 @@ def _nobody(need: Room, candidates: list[Pod], at_most: int) -> str:
         return "no neighbour may be moved"
     wanted = f"{need.cpu}m cpu and {need.memory} bytes"
     return f"{len(candidates)} neighbours may be moved, and no {at_most} of them free {wanted}"
+
+
+Chooser = Callable[["Node", Room, Rules, "Sequence[Place]", float, Cost], Choice]
+"""What may stand in for `choose`."""
 
 
 class _Search:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plan import Cost, memory_cost
+from .plan import Chooser, Cost, choose, memory_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Policy:
     guest_spare: int = 192 << 20
     """Bytes of a VM's container that QEMU and the runner need, and the guest does not get."""
     cost: Cost = memory_cost
+    choose: Chooser = choose
+    """Which neighbours, of those that may be moved."""
 
     def backoff_after(self, tries: int) -> float:
         """Return how long to wait after this many tries."""

@@ -30,7 +30,7 @@ from .actions import (
     ResizePod,
     WriteRequest,
 )
-from .plan import Choice, Rules, choose, places
+from .plan import Choice, Rules
 from .reasons import Reason
 from .room import NOTHING, Room
 from .world import (
@@ -144,8 +144,8 @@ def _same_pod(world: World, request: Request) -> list[Request]:
     mine = _claimant_uid(world, request)
     if not mine:
         return []
-    others = (other for other in world.requests.values() if other.uid != request.uid and not other.dry_run)
-    return [other for other in others if not other.status.phase.final and mine == _claimant_uid(world, other)]
+    others = (other for other in world.active_requests() if other.uid != request.uid and not other.dry_run)
+    return [other for other in others if mine == _claimant_uid(world, other)]
 
 
 def _claimant_uid(world: World, request: Request) -> str:
@@ -332,8 +332,8 @@ def _planned(request: Request, pod: Pod) -> Planned:
 def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: float, policy: Policy) -> Choice:  # noqa: PLR0913, PLR0917  # what is needed, of whom, when and by which rules
     node = world.node(claimant.node)
     busy = moves.under_way(world)
-    calm = (other for other in world.nodes.values() if busy.at(other.name) < policy.moves_per_node)
-    elsewhere = places(calm, [*world.holds.values()])
+    crowded = [name for name, count in busy.nodes.items() if count >= policy.moves_per_node]
+    elsewhere = world.places().best(besides={node.name, *crowded})
     failed = frozenset(move.uid for move in request.status.failed)
     doomed = frozenset(move.uid for move in request.status.failed if move.reason not in _RECEIVERS_FAULT)
 
@@ -342,10 +342,10 @@ def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: f
             claimant=claimant, selected=lambda pod: request.selector is None or request.selector.matches(pod.labels),
             in_use=moves.in_use(world), avoid=failed, rest_until=_resting(node, policy), at_most=at_most,
         )  # fmt: skip
-        choice = choose(node, lacking, rules, elsewhere, now, policy.cost)
+        choice = policy.choose(node, lacking, rules, elsewhere, now, policy.cost)
         if choice.reason is not None and failed != doomed:
             # Nobody else would do: once more those whose receivers were to blame.
-            choice = choose(node, lacking, replace(rules, avoid=doomed), elsewhere, now, policy.cost)
+            choice = policy.choose(node, lacking, replace(rules, avoid=doomed), elsewhere, now, policy.cost)
         return choice
 
     left = min(policy.moves_in_cluster - busy.total, policy.moves_per_node - busy.at(node.name))

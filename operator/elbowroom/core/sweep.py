@@ -27,7 +27,7 @@ def _orphaned(world: World, hold: Hold) -> bool:
     if claimant is None or claimant.phase is PodPhase.ENDED or not hold.committed:
         return True
     # A neighbour may have left for it: it goes when the scheduler counts the claimant's size, or nobody moves for it.
-    moving = [item for item in world.migrations.values() if item.request == hold.request]
+    moving = world.migrations_for(hold.request)
     over = all(item.status.phase.final or item.status.phase is MigrationPhase.MOVED for item in moving)
     counted = not hold.live or hold.phase is HoldPhase.CLAIMED or claimant.resize is Resize.DONE
     return hold.phase is HoldPhase.CLAIMED or (over and (request is None or counted))

@@ -11,10 +11,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from .places import Places
 from .room import NOTHING, Room, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from .reasons import Reason
     from .selector import Selector
@@ -469,7 +470,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Everything that was observed, with indices that are made when they are first needed."""
+    """Everything that was observed, with indices that are made when they are needed. store.py has lasting ones."""
 
     nodes: Mapping[str, Node]
     unbound: tuple[Pod, ...] = ()
@@ -531,14 +532,34 @@ class World:
         """Return a pod by its name."""
         return self._by_name.get((namespace, name))
 
-    def pods_of_vm(self, namespace: str, vm: str) -> list[Pod]:
+    def pods_of_vm(self, namespace: str, vm: str) -> Collection[Pod]:
         """Return the pods of a VM: two of them while it is moved."""
         return self._by_vm.get((namespace, vm), [])
 
-    def pods_owned_by(self, uid: str) -> list[Pod]:
+    def pods_owned_by(self, uid: str) -> Collection[Pod]:
         """Return the pods that would be collected with a migration."""
         return self._by_owner.get(uid, [])
 
     def migration_named(self, namespace: str, name: str) -> Migration | None:
         """Return a migration by its name."""
         return self._migrations_by_name.get((namespace, name))
+
+    def migrations_from(self, uid: str) -> Collection[Migration]:
+        """Return the migrations, past ones too, that a pod is the source of."""
+        return [item for item in self.migrations.values() if item.status.source == uid]
+
+    def migrations_for(self, request: str) -> Collection[Migration]:
+        """Return the migrations that make room for a request."""
+        return [item for item in self.migrations.values() if item.request == request]
+
+    def active_requests(self) -> Collection[Request]:
+        """Return the requests that are not over."""
+        return [item for item in self.requests.values() if not item.status.phase.final]
+
+    def active_migrations(self) -> Collection[Migration]:
+        """Return the migrations that are not over."""
+        return [item for item in self.migrations.values() if not item.status.phase.final]
+
+    def places(self) -> Places:
+        """Return where receivers could go."""
+        return Places.of(self.nodes.values(), self.holds.values())
