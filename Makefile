@@ -65,12 +65,31 @@ format: .venv/.complete ## put the code into shape
 crds: .venv/.complete ## write crds/ anew from the models
 	@$(python) -m elbowroom.api.crds crds
 
+.PHONY: states
+states: .venv/.complete ## draw docs/states.md anew from the code that decides
+	@$(python) scripts/draw_states.py
+
 .PHONY: lock
 lock: .venv/.complete ## write requirements/*.txt anew
 	@.venv/bin/pip install --quiet --disable-pip-version-check uv
 	@for extra in run dev; do \
 	  .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --custom-compile-command "make lock" $$([ $$extra = run ] || echo --extra $$extra) pyproject.toml -o requirements/$$extra.txt; done
+
+NODES ?= 100
+SEED ?= 1
+HOURS ?= 24
+.PHONY: simulate
+simulate: .venv/.complete ## simulate a day in a cluster with four policies (NODES=100 SEED=1 HOURS=24)
+	@PYTHONPATH=bench $(python) -m simulate --nodes $(NODES) --seed $(SEED) --hours $(HOURS)
+
+.PHONY: bench-simulate
+bench-simulate: .venv/.complete ## the same with 1,000 nodes and 20,000 VMs, write docs/benchmarks/simulation.md
+	@PYTHONPATH=bench $(python) -m simulate --nodes 1000 --seed $(SEED) --write docs/benchmarks
+
+.PHONY: bench-plan
+bench-plan: .venv/.complete ## measure what one plan costs on a node with 250 pods, write docs/benchmarks/plan.md
+	@PYTHONPATH=bench $(python) bench/plan.py
 
 .PHONY: bench-testbed
 bench-testbed: bin/testbed ## measure the testbed's start and memory

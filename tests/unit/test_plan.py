@@ -9,7 +9,7 @@ import pytest
 from elbowroom.core.places import Place, Places
 from elbowroom.core.plan import Rules, choose, memory_cost
 from elbowroom.core.reasons import Reason
-from elbowroom.core.room import Room
+from elbowroom.core.room import Room, total
 from elbowroom.core.world import Hold, HoldPhase, Node, Pod, PodPhase
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +179,19 @@ def test_never_more_is_moved_than_the_optimum(sizes: list[Room], need: Room, at_
     found = sum(memory_cost(pod) for pod in choice.neighbours) if choice.neighbours else None
     assert found == optimum(sizes, need, [Room(100, 100)], at_most)
     assert len(choice.neighbours) + len(choice.rejected) == len(pods) + 1
+
+
+@given(vms, st.builds(Room, small, small).filter(bool), st.lists(st.integers(0, 5), min_size=6, max_size=6))
+def test_any_cost_will_do(sizes: list[Room], need: Room, prices: list[int]) -> None:
+    pods = [vm(f"v{index}", *size) for index, size in enumerate(sizes)]
+    price = {pod.uid: cost for pod, cost in zip(pods, prices, strict=False)}
+    choice = choose(Node("n1", Room(100, 100), (DB, *pods)), need, rules(), ELSEWHERE, NOW, lambda pod: price[pod.uid])
+    sets = [
+        group for count in range(1, 5) for group in combinations(pods, count)
+        if need.within(total([pod.size for pod in group])) and all(pod.size.least(need) for pod in group)
+    ]  # fmt: skip
+    best = min((sum(price[pod.uid] for pod in group) for group in sets), default=None)
+    assert (sum(price[pod.uid] for pod in choice.neighbours) if choice.neighbours else None) == best
 
 
 @given(vms, st.builds(Room, small, small).filter(bool), st.lists(st.builds(Room, small, small), max_size=3))

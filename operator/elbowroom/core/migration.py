@@ -26,6 +26,7 @@ from .reasons import Reason
 from .world import (
     MigrationOutcome,
     MigrationPhase,
+    Pod,
     PodPhase,
     RequestPhase,
     Resize,
@@ -36,7 +37,7 @@ from .world import (
 if TYPE_CHECKING:
     from .actions import Actions
     from .policy import Policy
-    from .world import Migration, Pod, Request, World
+    from .world import Migration, Request, World
 
 _NOT_STARTED = Transfer(TransferState.NOT_STARTED)
 _STAYED: Final = (TransferState.FAILED, TransferState.CANCELLED)
@@ -54,8 +55,10 @@ def decide(world: World, migration: Migration, now: float, policy: Policy) -> Ac
             return _pending(world, migration, now, policy)
         case MigrationPhase.BINDING:
             return _binding(world, migration, now, policy)
-        case MigrationPhase.TRANSFERRING | MigrationPhase.AT_BRINK:
+        case MigrationPhase.TRANSFERRING:
             return _transferring(world, migration, now)
+        case MigrationPhase.AT_BRINK:
+            return _at_brink(world, migration, now)
         case MigrationPhase.SWITCHING_OVER:
             return _switching_over(world, migration)
         case MigrationPhase.MOVED:
@@ -74,7 +77,7 @@ def can_commit(world: World, migration: Migration) -> bool:
     return (
         migration.status.phase is MigrationPhase.AT_BRINK
         and not migration.deleted
-        and world.transfers.get(migration.uid, _NOT_STARTED).state is TransferState.AT_BRINK
+        and _transfer(world, migration).state is TransferState.AT_BRINK
         and source is not None
         and source.lives
         and receiver is not None
@@ -271,25 +274,43 @@ def _bad_receiver(migration: Migration, receiver: Pod | None) -> MigrationOutcom
 
 
 def _transferring(world: World, migration: Migration, now: float) -> Actions:
-    status = migration.status
+    receiver = _still_good(world, migration, now)
+    if not isinstance(receiver, Pod):
+        return receiver
+    if _transfer(world, migration).state is not TransferState.AT_BRINK:
+        return ()
+    if receiver.owner:
+        return (DetachReceiver(receiver.uid, receiver.version),)
+    return _write(migration, MigrationPhase.AT_BRINK, Reason.AT_BRINK)
+
+
+def _at_brink(world: World, migration: Migration, now: float) -> Actions:
+    receiver = _still_good(world, migration, now)
+    if not isinstance(receiver, Pod):
+        return receiver
+    if receiver.owner:
+        return (DetachReceiver(receiver.uid, receiver.version),)
+    # A request commits its migrations itself, all of them together.
+    return () if migration.request or not can_commit(world, migration) else (commit(migration),)
+
+
+def _still_good(world: World, migration: Migration, now: float) -> Pod | Actions:
+    """Return the receiver of a copy that goes on, or what to do about one that does not."""
     receiver = receiver_of(world, migration)
     outcome = _stop(world, migration, now) or _bad_receiver(migration, receiver)
     if outcome is not None:
         return (cancel(migration, outcome),)
     assert receiver is not None  # noqa: S101  # else it would have been bad
-    transfer = world.transfers.get(migration.uid, _NOT_STARTED)
+    transfer = _transfer(world, migration)
     if transfer.state is TransferState.NOT_STARTED:
-        return (StartTransfer(migration.uid, status.attempt),)
+        return (StartTransfer(migration.uid, migration.status.attempt),)
     if transfer.state in (*_STAYED, TransferState.LOST):
         return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED, transfer.message)),)
-    if transfer.state is not TransferState.AT_BRINK and status.phase is MigrationPhase.TRANSFERRING:
-        return ()
-    if receiver.owner:
-        return (DetachReceiver(receiver.uid, receiver.version),)
-    if status.phase is MigrationPhase.TRANSFERRING:
-        return _write(migration, MigrationPhase.AT_BRINK, Reason.AT_BRINK)
-    # A request commits its migrations itself, all of them together.
-    return () if migration.request or not can_commit(world, migration) else (commit(migration),)
+    return receiver
+
+
+def _transfer(world: World, migration: Migration) -> Transfer:
+    return world.transfers.get(migration.uid, _NOT_STARTED)
 
 
 def _switching_over(world: World, migration: Migration) -> Actions:
@@ -368,7 +389,7 @@ def _cancelling(world: World, migration: Migration, now: float) -> Actions:
     status = migration.status
     assert status.outcome is not None  # noqa: S101  # written together with the phase
     source, receiver = world.pod(status.source) if status.source else None, receiver_of(world, migration)
-    transfer = world.transfers.get(migration.uid, _NOT_STARTED)
+    transfer = _transfer(world, migration)
     # What was never committed cannot have moved: the receiver goes, whatever its source has to say. What was, has
     # come back because QEMU said so, or is lost.
     settled = status.committed or _gone(source) or transfer.state in _SETTLED

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .reasons import Reason
-from .room import NOTHING, Room
+from .room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from .places import Place
     from .world import Node, Pod
 
-_STEPS: Final = 5_000
+_STEPS: Final = 500
 """How many sets are looked at, at most; then the best so far is taken. Hundreds of odd sizes make millions of sets."""
 
 Cost = Callable[["Pod"], int]
@@ -82,7 +85,7 @@ def obstacle(pod: Pod, rules: Rules, need: Room, now: float) -> Rejected | None:
     resting = rules.rest_until.get(pod.uid, 0.0)
     if resting > now:
         return Rejected(pod, Reason.RESTING, f"for another {resting - now:.0f} s")
-    if not pod.size.least(need):
+    if not any(map(min, pod.size, need)):
         return Rejected(pod, Reason.DOES_NOT_HELP)
     return None
 
@@ -126,12 +129,16 @@ Chooser = Callable[["Node", Room, Rules, "Sequence[Place]", float, Cost], Choice
 
 
 class _Search:
-    """Branch and bound: all single neighbours, then all pairs and so on, the cheapest first."""
+    """Branch and bound: all single neighbours, then all pairs and so on, each set from its dearest one down.
+
+    So the first sets that are found are made of neighbours that are no larger than they have to be.
+    """
 
     def __init__(self, need: Room, elsewhere: Sequence[Place], at_most: int, cost: Cost) -> None:
         self._need, self._elsewhere, self._at_most, self._cost = need, elsewhere, at_most, cost
         self._best: tuple[Pod, ...] | None = None
-        self._bound = 0
+        self._bound: float = math.inf
+        """What the best one costs: the others have to be cheaper."""
         self._steps = 0
         self.lacked_place = False
 
@@ -140,54 +147,58 @@ class _Search:
         priced = sorted(((self._cost(pod), pod) for pod in candidates), key=lambda item: (item[0], item[1].uid))
         self._pods = [pod for _, pod in priced]
         self._costs = [price for price, _ in priced]
-        # The most that one of those that follow could free.
-        self._most = [NOTHING] * (len(self._pods) + 1)
-        for index in range(len(self._pods) - 1, -1, -1):
-            self._most[index] = self._most[index + 1].most(self._pods[index].size)
+        self._sizes = [pod.size for pod in self._pods]
+        # The most that one of those up to here could free.
+        self._most_cpu = [*accumulate((size.cpu for size in self._sizes), max)]
+        self._most_memory = [*accumulate((size.memory for size in self._sizes), max)]
         # What a unit of each resource costs at least: no set can be cheaper than that.
         self._rate = tuple(
             min((price / pod.size[index] for price, pod in priced if pod.size[index]), default=0.0) for index in (0, 1)
         )
         for count in range(1, self._at_most + 1):
-            self._extend((), 0, 0, self._need, count)
+            self._extend((), len(self._pods), 0, self._need.cpu, self._need.memory, count)
         return self._best
 
-    def _extend(self, chosen: tuple[int, ...], start: int, spent: int, left: Room, count: int) -> None:
-        """Add as many as `count` says to those that are chosen."""
-        cheapest = spent + max(left[0] * self._rate[0], left[1] * self._rate[1])
-        if self._best is not None and cheapest >= self._bound:
-            return
-        for index in range(start, len(self._pods)):
-            # Sorted by cost: each that follows costs as much, or more.
-            if self._best is not None and spent + self._costs[index] * count >= self._bound:
-                return
-            most = self._most[index]
-            if left[0] > most[0] * count or left[1] > most[1] * count or self._steps >= _STEPS:
+    def _extend(self, chosen: tuple[int, ...], end: int, spent: int, cpu: int, memory: int, count: int) -> None:  # noqa: PLR0913, PLR0917  # numbers, because it is called thousands of times
+        """Add as many as `count` says to those that are chosen, all of them before `end`."""
+        # Where even the largest ones up to here are too small together, none of them can be the dearest.
+        first = max(
+            bisect_left(self._most_cpu, -(-cpu // count)),
+            bisect_left(self._most_memory, -(-memory // count)),
+            count - 1,
+        )
+        costs, sizes, rate = self._costs, self._sizes, self._rate
+        for index in range(first, end):
+            size = sizes[index]
+            if index + 1 < end and size == sizes[index + 1] and costs[index] == costs[index + 1]:
+                continue  # as good as the next one
+            now = spent + costs[index]
+            if now >= self._bound or self._steps >= _STEPS:
                 return
             self._steps += 1
-            size = self._pods[index].size
-            if count > 1:
-                after = Room(left[0] - size[0], left[1] - size[1])
-                self._extend((*chosen, index), index + 1, spent + self._costs[index], after, count - 1)
-            elif left[0] <= size[0] and left[1] <= size[1]:
-                self._consider((*chosen, index), spent + self._costs[index])
+            less_cpu, less_memory = cpu - size[0], memory - size[1]
+            if count == 1:
+                if less_cpu <= 0 and less_memory <= 0 and self._consider((*chosen, index), now):
+                    return  # those that follow cost as much, or more
+            elif now + max(less_cpu * rate[0], less_memory * rate[1], 0) < self._bound:
+                self._extend((*chosen, index), index, now, less_cpu, less_memory, count - 1)
 
-    def _consider(self, chosen: tuple[int, ...], spent: int) -> None:
-        if self._best is not None and spent >= self._bound:
-            return
+    def _consider(self, chosen: tuple[int, ...], spent: int) -> bool:
         pods = tuple(self._pods[index] for index in chosen)
-        if self._placeable(pods):
-            self._best, self._bound = pods, spent
-        else:
+        if not placeable(pods, self._elsewhere):
             self.lacked_place = True
-
-    def _placeable(self, pods: tuple[Pod, ...]) -> bool:
-        """Tell whether each receiver finds a node: the largest first, each where it leaves the least."""
-        free = {place.node: place.free for place in self._elsewhere}
-        for pod in sorted(pods, key=lambda pod: pod.size.memory, reverse=True):
-            fitting = [name for name, room in free.items() if pod.size.within(room)]
-            if not fitting:
-                return False
-            tightest = min(fitting, key=lambda name: (free[name].minus(pod.size), name))
-            free[tightest] = free[tightest].minus(pod.size)
+            return False
+        self._best, self._bound = pods, spent
         return True
+
+
+def placeable(pods: Iterable[Pod], elsewhere: Iterable[Place]) -> bool:
+    """Tell whether each receiver finds a node: the largest first, each where it leaves the least."""
+    free = {place.node: place.free for place in elsewhere}
+    for pod in sorted(pods, key=lambda pod: pod.size.memory, reverse=True):
+        fitting = [name for name, room in free.items() if pod.size.within(room)]
+        if not fitting:
+            return False
+        tightest = min(fitting, key=lambda name: (free[name].minus(pod.size), name))
+        free[tightest] = free[tightest].minus(pod.size)
+    return True

@@ -1,0 +1,1 @@
+"""A cluster of thousands of nodes over hours: the shipped decisions, and everything else simulated."""
