@@ -63,12 +63,13 @@ def plot(scores: dict[str, Score], target: Path) -> None:
         xscale="log", xlim=(1, 600), ylim=(60, 100.5), xlabel="seconds after the request",
         ylabel="requests satisfied, %", title="How soon a VM has grown",
     )  # fmt: skip
+    left.set_xticks([1, 3, 10, 30, 100, 300], labels=["1", "3", "10", "30", "100", "300"])
     left.grid(visible=True, alpha=0.3)
     left.legend(loc="lower right", frameon=False)
     moving = [name for name, score in scores.items() if score.moved]
     bars = right.barh(moving, [scores[name].sent / TI for name in moving], color=[COLOURS[name] for name in moving])
     right.bar_label(bars, [f"{scores[name].moved.total():,} moves" for name in moving], padding=3)
-    right.margins(x=0.3)
+    right.margins(x=0.4)
     right.invert_yaxis()
     right.set(xlabel="TiB sent", title="What it costs")
     figure.savefig(target, metadata={"Date": None})

@@ -108,6 +108,11 @@ class TestPending:
     def test_what_it_waits_for_is_told(self, change: dict[str, Any], more: dict[str, Any], reason: Reason) -> None:
         assert written(decide(request(**change), **more)) == (RequestPhase.PENDING, reason)
 
+    def test_two_pods_that_both_claim_to_be_the_vm_are_not_guessed_about(self) -> None:
+        twin = pod("db-2", 2)
+        assert written(decide(request(), DB, twin, WEB)) == (RequestPhase.PENDING, Reason.AMBIGUOUS_VM)
+        assert status(decide(request(), DB, replace(twin, ready=False), WEB, capacity=8)).claimant == "db"
+
     def test_a_wait_is_told_once(self) -> None:
         item = request(moves=False)
         assert decide(replace(item, status=status(decide(item)))) == ()

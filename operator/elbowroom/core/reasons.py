@@ -14,7 +14,6 @@ class Reason(StrEnum):
     AMBIGUOUS_VM = "AmbiguousVM"
     POD_NOT_RUNNING = "PodNotRunning"
     CONTAINER_NOT_FOUND = "ContainerNotFound"
-    NOT_RESIZABLE = "NotResizable"
     LARGER_THAN_NODE = "LargerThanNode"
     OUT_OF_RANGE = "OutOfRange"
     SUPERSEDED = "Superseded"
@@ -44,6 +43,8 @@ class Reason(StrEnum):
     WAITING_FOR_CLAIM = "WaitingForClaim"
     UNDOING = "Undoing"
     # What it found out
+    ACCEPTED = "Accepted"
+    EARLIER_STEP = "EarlierStep"
     FITS = "Fits"
     PLANNED = "Planned"
     DRY_RUN = "DryRun"
@@ -85,10 +86,9 @@ class Reason(StrEnum):
 
 MEANING: Final[dict[Reason, str]] = {
     Reason.VM_NOT_FOUND: "No running pod has the VM's label, or the pod that is named does not exist.",
-    Reason.AMBIGUOUS_VM: "Several running pods carry the label of one VM, and none of them is its receiver.",
+    Reason.AMBIGUOUS_VM: "Several running pods carry the label of one VM, and not exactly one of them is Ready.",
     Reason.POD_NOT_RUNNING: "The pod has no node yet, or has ended.",
     Reason.CONTAINER_NOT_FOUND: "The pod has no container of that name, or has several and none was named.",
-    Reason.NOT_RESIZABLE: "Kubernetes does not resize this pod, for instance because it is static.",
     Reason.LARGER_THAN_NODE: "The size is more than the node could give even if it were empty.",
     Reason.OUT_OF_RANGE: "The guest cannot get that size without a restart; the message says what it can have.",
     Reason.GUEST_SILENT: "The VM's runner does not say what its guest has.",
@@ -119,6 +119,8 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.SHRINKING_GUEST: "The guest gives vCPUs and memory back before its pod does.",
     Reason.WAITING_FOR_CLAIM: "The scheduler has not counted the new size yet.",
     Reason.UNDOING: "What was begun is being put back.",
+    Reason.ACCEPTED: "The pod is there, and can have that size.",
+    Reason.EARLIER_STEP: "Another step comes first.",
     Reason.FITS: "The node has the room already.",
     Reason.PLANNED: "Neighbours are chosen.",
     Reason.DRY_RUN: "The request says `dryRun: true`: nothing but the plan was made.",

@@ -169,9 +169,14 @@ def _superseded_by(world: World, request: Request) -> Request | None:
 def _find_claimant(world: World, request: Request) -> Pod | None:
     if request.pod:
         return world.pod_named(request.namespace, request.pod)
-    found = [pod for pod in world.pods_of_vm(request.namespace, request.vm) if pod.lives]
+    found = _living(world, request)
     # During a move there are two; the guest is in the one that is Ready.
-    return next((pod for pod in found if pod.ready), found[0] if len(found) == 1 else None)
+    ready = found if len(found) == 1 else [pod for pod in found if pod.ready]
+    return ready[0] if len(ready) == 1 else None
+
+
+def _living(world: World, request: Request) -> list[Pod]:
+    return [pod for pod in world.pods_of_vm(request.namespace, request.vm) if pod.lives]
 
 
 def _container(request: Request, claimant: Pod) -> str | None:
@@ -191,7 +196,8 @@ def _pending(world: World, request: Request, now: float, policy: Policy) -> Acti
         return _wait(request, Reason.BACKING_OFF, status.message)
     claimant = _find_claimant(world, request)
     if claimant is None:
-        return _wait(request, Reason.VM_NOT_FOUND)
+        several = bool(request.vm and _living(world, request))
+        return _wait(request, Reason.AMBIGUOUS_VM if several else Reason.VM_NOT_FOUND)
     if not claimant.lives or claimant.node not in world.nodes:
         return _wait(request, Reason.POD_NOT_RUNNING)
     container = _container(request, claimant)
