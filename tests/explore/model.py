@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from elbowroom.core.actions import Action
@@ -28,6 +28,8 @@ class Seen(IntEnum):
     DONE = 0
     UNSEEN = 1
     DEFERRED = 2
+    IN_PROGRESS = 3
+    """Given, and not actual yet."""
 
 
 class Pod(NamedTuple):
@@ -53,6 +55,8 @@ class Pod(NamedTuple):
     """Somebody has bound it past the scheduler, or resized it: what becomes of it on a full node is their doing."""
     rejected: bool = False
     """The kubelet had no room for it when it came: OutOfcpu."""
+    kept: bool = False
+    """A controller makes another one when it is gone."""
 
     @property
     def name(self) -> str:
@@ -96,6 +100,17 @@ class Scheduler(NamedTuple):
     """Pods that it has given a node, and that are not bound yet."""
     ledger: tuple[Hold, ...] = ()
     """The holds that it has heard of."""
+    flight: tuple[tuple[str, str], ...] = ()
+    """Bindings that its predecessor has sent, and that may yet arrive."""
+
+
+class Held(NamedTuple):
+    """A promise of the scheduler's, as it was given."""
+
+    claimant: str
+    node: str
+    target: int
+    payers: tuple[str, ...]
 
 
 class State(NamedTuple):
@@ -116,12 +131,22 @@ class State(NamedTuple):
     """How many more may happen."""
     late: tuple[Action, ...] = ()
     """What an operator has decided a while ago and may yet do, once or many times."""
+    view: tuple[str, tuple[Any, ...]] | None = None
+    """One kind of object as an operator still sees it, whose watch of that kind has fallen behind."""
+    cut: tuple[str, ...] = ()
+    """Pods whose runners no operator can reach."""
+    stale: tuple[str, ...] = ()
+    """Claimants whose holds have changed since the scheduler has spoken of them."""
     quota: bool = True
     """The API server would take the claimant's resize."""
     freed: tuple[tuple[str, int], ...] = ()
     """For the invariants: room that a request's own moves have freed and its claimant has not got yet."""
-    held: tuple[str, ...] = ()
-    """For the invariants: claimants whose room was promised and that have not grown yet."""
+    held: tuple[Held, ...] = ()
+    """For the invariants: what was promised, and whose claimants have not grown yet."""
+    vms: tuple[str, ...] = ()
+    """For the invariants: all VMs."""
+    killed: tuple[str, ...] = ()
+    """For the invariants: VMs one of whose pods or nodes was killed or deleted by somebody else."""
     broken: str = ""
     """For the invariants: something that must never happen has happened in the step that led here."""
 
@@ -138,10 +163,28 @@ class Setup(NamedTuple):
     """The scheduler counts what it has promised to others. Only a mutant does not."""
     permanent: bool = True
     """The scheduler lets no committed hold expire. Only a mutant does."""
+    patient: bool = True
+    """A new scheduler waits until its predecessor's bindings have arrived. Only a mutant does not."""
+    heals: bool = True
+    """Whoever was cut off is reached again, some time."""
+    clears: bool = True
+    """Pods of a dead node are cleared away, some time."""
+    views: bool = False
+    """Watches of single kinds fall behind."""
+    comes: tuple[Request, ...] = ()
+    """Requests that somebody may yet make."""
     tries: int = 1
     """How many plans a request makes."""
     end: int = 2
     """Time stops here; everything has to have ended by then."""
+
+
+def forget(state: State, claimant: str) -> State:
+    """Drop what was promised to somebody, and freed for it: it has grown, is gone, or does not want it any more."""
+    return state._replace(
+        held=tuple(item for item in state.held if item.claimant != claimant),
+        freed=tuple(item for item in state.freed if item[0] != claimant),
+    )
 
 
 def find(pods: tuple[Pod, ...], uid: str) -> Pod | None:

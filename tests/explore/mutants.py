@@ -54,8 +54,7 @@ class Mutant(NamedTuple):
         world = self.scenario()
         if self.begins is None:
             return world.start
-        calm = Search(world.setup, world.start._replace(faults=0)).first(self.begins)
-        return calm._replace(faults=self.faults)
+        return Search(world.setup, world.start._replace(faults=0)).first(self.begins)._replace(faults=self.faults)
 
     def applied(self) -> ExitStack:
         """Make the mistake, for a while."""

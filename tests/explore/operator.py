@@ -23,6 +23,7 @@ from elbowroom.core.world import (
     Container,
     GuestSize,
     Hold,
+    HoldPhase,
     Migration,
     MigrationPhase,
     Node,
@@ -39,14 +40,14 @@ from elbowroom.core.world import (
     Transfer as SeenTransfer,
 )
 
-from .model import UNIT, Move, Phase, Pod, Seen, Setup, State, Transfer, find, put
-from .steps import AT_SOURCE, BEFORE_COMMIT, runs_guest, terminate
+from .model import UNIT, Move, Phase, Pod, Seen, Setup, State, Transfer, find, forget, put
+from .steps import AT_SOURCE, BEFORE_COMMIT, runs, runs_guest, terminate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # All short times run out when the clock moves once, the deadline when it moves twice.
-POLICY = Policy(rest=0.0, backoff=0.0, hold_term=0.5, bind_within=0.5, moves_per_node=2)
+POLICY = Policy(rest=0.0, backoff=0.0, hold_term=0.5, bind_within=0.5, grant_within=0.3, moves_per_node=2)
 # Reasons of outcomes that decisions look at.
 _KEPT = {
     Reason.CANCELLED: Reason.CANCELLED, Reason.NEIGHBOUR_GONE: Reason.CANCELLED, Reason.GUEST_LOST: Reason.GUEST_LOST,
@@ -54,11 +55,16 @@ _KEPT = {
     Reason.RECEIVER_UNBOUND: Reason.RECEIVER_GONE, Reason.RECEIVER_STARTING: Reason.RECEIVER_GONE,
 }  # fmt: skip
 _PHASES = {Phase.PENDING: PodPhase.PENDING, Phase.RUNNING: PodPhase.RUNNING, Phase.ENDED: PodPhase.ENDED}
-_RESIZES = {Seen.DONE: Resize.DONE, Seen.UNSEEN: Resize.UNSEEN, Seen.DEFERRED: Resize.DEFERRED}
+_RESIZES = {
+    Seen.DONE: Resize.DONE, Seen.UNSEEN: Resize.UNSEEN, Seen.DEFERRED: Resize.DEFERRED,
+    Seen.IN_PROGRESS: Resize.IN_PROGRESS,
+}  # fmt: skip
+BEHIND = " (behind)"
+"""What somebody does who has fallen behind is told so."""
+_KINDS = ("pods", "holds", "requests", "migrations", "transfers")
 _TRANSFERS = {
     Move.COPYING: TransferState.COPYING, Move.BRINK: TransferState.AT_BRINK, Move.COMMITTED: TransferState.COMMITTED,
-    Move.ARRIVED: TransferState.ARRIVED, Move.DONE: TransferState.SUCCEEDED,
-    Move.CANCELLED: TransferState.CANCELLED, Move.FAILED: TransferState.FAILED, Move.LOST: TransferState.LOST,
+    Move.CANCELLED: TransferState.CANCELLED, Move.FAILED: TransferState.FAILED,
 }  # fmt: skip
 
 
@@ -78,7 +84,7 @@ class Operator:
         self._setup, self._brain = setup, brain
         self._policy = replace(POLICY, tries=setup.tries)
         self._decided: dict[tuple[Any, ...], tuple[act.Action, ...]] = {}
-        self._objects: dict[int, tuple[Any, Any]] = {}
+        self._objects: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._carry_out: dict[type, Callable[[State, Any], State | None]] = {
             act.WriteRequest: _write_request, act.WriteMigration: _write_migration, act.CreateHold: self._create_hold,
             act.RenewHold: _renew_hold, act.CommitHold: _commit_hold, act.DeleteHold: _delete_hold,
@@ -94,18 +100,42 @@ class Operator:
         decided = self.decide(state)
         for action in decided:
             yield from self._act(state, action, "")
+        if state.view is not None:
+            yield from self._on_an_old_view(state, *state.view, decided)
         for action in state.late:
-            yield from self._act(state, action, " (late)")
+            yield from self._act(state, action, BEHIND)
         if state.late:
             yield "what was decided a while ago is not done any more", state._replace(late=())
-        elif state.faults and decided:
+        elif state.faults and decided and state.view is None:
             # It has decided, and is slow, cut off or paused from here on.
             yield "an operator falls behind", state._replace(late=decided, faults=state.faults - 1)
+        if self._setup.views and state.faults and state.view is None and not state.late:
+            yield from self._fall_behind(state)
+
+    def _on_an_old_view(
+        self, state: State, kind: str, part: tuple[Any, ...], besides: tuple[act.Action, ...]
+    ) -> Iterator[tuple[str, State]]:
+        for action in self.decide(_with(state, kind, part)):
+            if action not in besides:
+                yield from self._act(state, action, f", on an old view of {kind}{BEHIND}")
+        yield f"the watch of {kind} catches up", state._replace(view=None)
+
+    @staticmethod
+    def _fall_behind(state: State) -> Iterator[tuple[str, State]]:
+        for kind in _KINDS:
+            if getattr(state, kind):
+                old = (kind, getattr(state, kind))
+                yield f"the watch of {kind} falls behind", state._replace(view=old, faults=state.faults - 1)
 
     def decide(self, state: State) -> tuple[act.Action, ...]:
         """Let the shipped functions decide."""
         # By identity: the search gives the same object for the same part, and keeps it.
-        key = (*map(id, state[:5]), state.now, id(state.guests), state.quota, id(state.dead))
+        key = (
+            *map(id, state[:5]),
+            state.now,
+            *map(id, (state.guests, state.dead, state.cut, state.stale)),
+            state.quota,
+        )
         known = self._decided.get(key)
         if known is None:
             world = self._world(state)
@@ -119,7 +149,7 @@ class Operator:
         return known
 
     def _world(self, state: State) -> World:
-        pods = [self._seen(pod, _seen_pod) for pod in state.pods]
+        pods = [self._seen(pod, _seen_ready_pod if runs_guest(state, pod) else _seen_pod) for pod in state.pods]
         nodes = {
             name: Node(
                 name, _room(capacity), tuple(pod for pod in pods if pod.node == name), ready=name not in state.dead
@@ -130,11 +160,14 @@ class Operator:
             nodes=nodes, unbound=tuple(pod for pod in pods if not pod.node),
             requests={item.uid: self._seen(item, _with_version) for item in state.requests},
             migrations={item.uid: self._seen(item, _with_version) for item in state.migrations},
-            holds={item.claimant: self._seen(item, _with_version) for item in state.holds},
+            holds={
+                item.claimant: self._seen(item, _unspoken if item.claimant in state.stale else _with_version)
+                for item in state.holds
+            },
             transfers=dict(_seen_transfers(state)),
             guests={
                 pod.uid: GuestSize(dict(state.guests).get(pod.uid, pod.allocated), 0)
-                for pod in state.pods if runs_guest(state, pod)
+                for pod in state.pods if runs_guest(state, pod) and pod.uid not in state.cut
             },
             # It is tried anew each time, and says what is true.
             checks={item.uid: Check(state.quota, "quota") for item in state.requests},
@@ -142,9 +175,9 @@ class Operator:
 
     def _seen(self, item: Any, make: Callable[[Any], Any]) -> Any:
         """Return how the core sees an object. The object is kept, so that its identity stays its own."""
-        known = self._objects.get(id(item))
+        known = self._objects.get((id(item), make))
         if known is None:
-            known = self._objects[id(item)] = (item, make(item))
+            known = self._objects[id(item), make] = (item, make(item))
         return known[1]
 
     def _act(self, state: State, action: act.Action, by: str) -> Iterator[tuple[str, State]]:
@@ -209,21 +242,55 @@ def _with_version(item: Any) -> Any:
     return replace(item, version=version(item))
 
 
+def _unspoken(hold: Hold) -> Hold:
+    """Return a hold that has changed since the scheduler has spoken of it."""
+    return replace(hold, version=version(hold), phase=HoldPhase.PENDING if hold.live else hold.phase)
+
+
+def _with(state: State, kind: str, part: tuple[Any, ...]) -> State:
+    changes: Any = {kind: part}
+    return state._replace(**changes)
+
+
+def _seen_ready_pod(pod: Pod) -> SeenPod:
+    return replace(_seen_pod(pod), ready=True)
+
+
 def _seen_pod(pod: Pod) -> SeenPod:
     return SeenPod(
         uid=pod.uid, namespace="x", name=pod.name, node=pod.node, allocated=_room(pod.allocated), size=_room(pod.counted),
         containers=(Container("main", _room(pod.spec), _room(pod.allocated)),), vm_container="main" if pod.vm else "", phase=_PHASES[pod.phase], terminating=pod.terminating,
         resize=_RESIZES[pod.seen], priority=pod.priority, vm=pod.vm, movable=pod.movable, owner=pod.owner,
-        attempt=pod.attempt, fence=pod.fence, version=version(pod),
+        attempt=pod.attempt, fence=pod.fence, ready=False, version=version(pod),
     )  # fmt: skip
 
 
 def _seen_transfers(seen: State) -> Iterator[tuple[str, SeenTransfer]]:
+    """Tell where moves are as the driver does: from the answers of those runners that can be reached."""
     for migration in seen.migrations:
         status = migration.status
-        for item in seen.transfers:
-            if (item.source, item.attempt) == (status.source, status.attempt):
-                yield migration.uid, SeenTransfer(_TRANSFERS[item.move])
+        if not status.source or status.phase.final:
+            continue
+        item = next(
+            (item for item in seen.transfers if (item.source, item.attempt) == (status.source, status.attempt)), None
+        )
+        source, receiver = (runs(seen, uid) and uid not in seen.cut for uid in (status.source, status.receiver_uid))
+        yield (
+            migration.uid,
+            SeenTransfer(_judged(item.move if item is not None else None, source=source, receiver=receiver)),
+        )
+
+
+def _judged(move: Move | None, *, source: bool, receiver: bool) -> TransferState:
+    if receiver and move is Move.DONE:
+        return TransferState.SUCCEEDED
+    if source:
+        if move in (Move.ARRIVED, Move.DONE, Move.LOST):
+            return TransferState.ARRIVED if receiver and move is Move.ARRIVED else TransferState.LEFT
+        return TransferState.NOT_STARTED if move is None else _TRANSFERS[move]
+    if not receiver or move is None:
+        return TransferState.UNKNOWN
+    return TransferState.COMPLETE if move is Move.ARRIVED else TransferState.INCOMPLETE
 
 
 def _sorted(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -251,11 +318,7 @@ def _write_request(state: State, action: act.WriteRequest) -> State | None:
         return None
     if action.status.phase is RequestPhase.UNDOING:
         # It gives up: what was promised, and what was freed, is not asked for any more.
-        claimant = found.status.claimant
-        state = state._replace(
-            held=tuple(uid for uid in state.held if uid != claimant),
-            freed=tuple(item for item in state.freed if item[0] != claimant),
-        )
+        state = forget(state, found.status.claimant)
     changed = _replaced(state.requests, found, replace(found, status=action.status))
     return state._replace(requests=changed)
 
@@ -271,21 +334,28 @@ def _renew_hold(state: State, action: act.RenewHold) -> State | None:
     found = _current(state.holds, action.claimant, action.version)
     if found is None:
         return None
-    return state._replace(holds=_replaced(state.holds, found, replace(found, expires_at=action.expires_at)))
+    return _changed(state, found, replace(found, expires_at=action.expires_at))
 
 
 def _commit_hold(state: State, action: act.CommitHold) -> State | None:
     found = _current(state.holds, action.claimant, action.version)
     if found is None:
         return None
-    return state._replace(holds=_replaced(state.holds, found, replace(found, committed=True)))
+    return _changed(state, found, replace(found, committed=True))
+
+
+def _changed(state: State, old: Hold, new: Hold) -> State:
+    """Change a hold: what the scheduler has said was about another one."""
+    stale = state.stale if old.phase is HoldPhase.PENDING else tuple(sorted({*state.stale, old.claimant}))
+    return state._replace(holds=_replaced(state.holds, old, new), stale=stale)
 
 
 def _delete_hold(state: State, action: act.DeleteHold) -> State | None:
     found: Hold | None = _current(state.holds, action.claimant, action.version)
     if found is None:
         return None
-    return state._replace(holds=tuple(hold for hold in state.holds if hold is not found))
+    stale = tuple(claimant for claimant in state.stale if claimant != action.claimant)
+    return state._replace(holds=tuple(hold for hold in state.holds if hold is not found), stale=stale)
 
 
 def _create_migration(state: State, action: act.CreateMigration) -> State | None:
@@ -347,17 +417,21 @@ def _resized_first(state: State, pod: Pod) -> State:
     """Where we remove a neighbour the claimant has asked: other schedulers, too, see that the room is taken."""
     for hold in state.holds:
         claimant = find(state.pods, hold.claimant)
-        if claimant is None or claimant.terminating or hold.claimant not in state.held:
+        if claimant is None or claimant.terminating or not _promised(state, hold):
             continue
         if any(payer.uid == pod.uid for payer in hold.payers) and claimant.spec < hold.target.cpu // UNIT:
             return state._replace(broken=f"2: {pod.uid} is removed, its room looks free: {claimant.uid} has not asked")
     return state
 
 
+def _promised(state: State, hold: Hold) -> bool:
+    return any(item.claimant == hold.claimant for item in state.held)
+
+
 def _credit(state: State, pod: Pod) -> State:
     """Remember whose room it is that a neighbour leaves."""
     for hold in state.holds:
-        if any(payer.uid == pod.uid for payer in hold.payers) and hold.claimant in state.held:
+        if any(payer.uid == pod.uid for payer in hold.payers) and _promised(state, hold):
             claimant = find(state.pods, hold.claimant)
             need = 0 if claimant is None else hold.target.cpu // UNIT - claimant.allocated
             had = dict(state.freed).get(hold.claimant, 0)
@@ -370,6 +444,8 @@ def _credit(state: State, pod: Pod) -> State:
 def _resize_pod(state: State, action: act.ResizePod) -> State | None:
     pod = find(state.pods, action.uid)
     if pod is None or version(pod) != action.version or pod.terminating:
+        return None
+    if action.wanted.cpu // UNIT > pod.spec and not state.quota:
         return None
     new = pod._replace(spec=action.wanted.cpu // UNIT, seen=Seen.UNSEEN, since=0)
     if new.spec == new.allocated:
@@ -386,7 +462,7 @@ def _fence_pod(state: State, action: act.FencePod) -> State | None:
 
 def _resize_guest(state: State, action: act.ResizeGuest) -> State | None:
     pod = find(state.pods, action.uid)
-    if pod is None or not runs_guest(state, pod):
+    if pod is None or not runs_guest(state, pod) or pod.uid in state.cut:
         return None
     rest = tuple(item for item in state.guests if item[0] != action.uid)
     broken = state.broken
@@ -419,6 +495,8 @@ def _start_transfer(state: State, action: act.StartTransfer) -> State | None:
     source, receiver = find(state.pods, owner.status.source), find(state.pods, owner.status.receiver_uid)
     if source is None or receiver is None or not receiver.process or not runs_guest(state, source):
         return None
+    if source.uid in state.cut or receiver.uid in state.cut:
+        return None
     newest = max((item.attempt for item in state.transfers if item.source == source.uid), default=0)
     busy = any(item.source == source.uid and item.move in AT_SOURCE for item in state.transfers)
     if action.attempt <= newest or busy or receiver.attempt != action.attempt:
@@ -429,17 +507,26 @@ def _start_transfer(state: State, action: act.StartTransfer) -> State | None:
 
 def _commit_transfer(state: State, action: act.CommitTransfer) -> State | None:
     _, found = _transfer(state, action.migration, action.attempt)
-    return _moved(state, found, Move.COMMITTED) if found is not None and found.move in BEFORE_COMMIT else None
+    reached = found is not None and found.source not in state.cut
+    return (
+        _moved(state, found, Move.COMMITTED) if found is not None and reached and found.move in BEFORE_COMMIT else None
+    )
 
 
 def _cancel_transfer(state: State, action: act.CancelTransfer) -> State | None:
     _, found = _transfer(state, action.migration, action.attempt)
-    return _moved(state, found, Move.CANCELLED) if found is not None and found.move in BEFORE_COMMIT else None
+    reached = found is not None and found.source not in state.cut
+    return (
+        _moved(state, found, Move.CANCELLED) if found is not None and reached and found.move in BEFORE_COMMIT else None
+    )
 
 
 def _release_transfer(state: State, action: act.ReleaseTransfer) -> State | None:
     _, found = _transfer(state, action.migration, action.attempt)
-    return _moved(state, found, Move.DONE) if found is not None and found.move is Move.ARRIVED else None
+    if found is None or found.receiver in state.cut or not runs(state, found.receiver):
+        return None
+    # Its source may have died in the middle: then it has not got all of the guest, and says no.
+    return _moved(state, found, Move.DONE) if found.move is Move.ARRIVED else None
 
 
 def sentence(action: act.Action) -> str:  # noqa: PLR0911  # one for each kind

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from elbowroom.core.world import Request
+from elbowroom.core.world import Migration, MigrationPhase, Request, RequestPhase
 
-from .model import UNIT, Phase, Pod, Setup, State
+from .model import UNIT, Phase, Pod, Seen, Setup, State
+from .search import Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,19 +30,25 @@ def _thief(uid: str, size: int) -> Pod:
     return Pod(uid=uid, spec=size, phase=Phase.PENDING, process=False, movable=False)
 
 
-def _filler(uid: str, node: str, size: int) -> Pod:
-    return Pod(uid=uid, node=node, spec=size, allocated=size, movable=False)
+def _filler(uid: str, node: str, size: int, **more: object) -> Pod:
+    return Pod(uid=uid, node=node, spec=size, allocated=size, movable=False, **more)  # type: ignore[arg-type]
+
+
+def _by_hand(uid: str, vm: str) -> Migration:
+    return Migration(uid=uid, namespace="x", name=uid, vm=vm, deadline=1.5, keep_for=1e9)
 
 
 def _grow(uid: str, vm: str, size: int, **more: object) -> Request:
     return Request(uid=uid, namespace="x", name=uid, vm=vm, cpu=size * UNIT, deadline=1.5, keep_for=1e9, **more)  # type: ignore[arg-type]
 
 
-def _world(name: str, setup: Setup, pods: list[Pod], requests: list[Request], faults: int) -> Scenario:
+def _world(name: str, setup: Setup, pods: list[Pod], asked: list[Request | Migration], faults: int) -> Scenario:
     guests = tuple(sorted((pod.uid, pod.spec) for pod in pods if pod.vm))
     start = State(
-        pods=tuple(sorted(pods)), requests=tuple(requests), guests=guests, faults=faults, scheduler=State(()).scheduler
-    )
+        pods=tuple(sorted(pods)), requests=tuple(item for item in asked if isinstance(item, Request)),
+        migrations=tuple(item for item in asked if isinstance(item, Migration)), guests=guests, faults=faults,
+        vms=tuple(sorted(pod.vm for pod in pods if pod.vm)),
+    )  # fmt: skip
     return Scenario(name, setup, start)
 
 
@@ -50,13 +57,13 @@ THREE = (("n1", 4), ("n2", 2), ("n3", 2))
 PLAIN = Setup(TWO)
 _PAIR = [_vm("db", "n1", 2), _vm("web", "n1", 2)]
 _FOUR = [_vm("db", "n1", 1), _vm("web", "n1", 1), _vm("a", "n1", 1), _vm("b", "n1", 1)]
-_GROW = [_grow("r1", "db", 4)]
+_GROW: list[Request | Migration] = [_grow("r1", "db", 4)]
 
 
 def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
     """Return all worlds by their names, each for a number of faults."""
     larger = setup._replace(nodes=THREE)
-    described: dict[str, tuple[Setup, list[Pod], list[Request]]] = {
+    described: dict[str, tuple[Setup, list[Pod], list[Request | Migration]]] = {
         "in place": (setup, [_vm("db", "n1", 2), _filler("api", "n1", 1), _thief("thief", 1)], [_grow("r1", "db", 3)]),
         "nobody else": (setup, _PAIR, _GROW),
         "a thief": (setup, [*_PAIR, _thief("thief", 1)], _GROW),
@@ -81,10 +88,78 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
             [_vm("db", "n1", 1), _vm("web", "n1", 1), _vm("a", "n1", 1)],
             [_grow("r1", "db", 2, priority=1), _grow("r2", "web", 2, moves=False)],
         ),
+        "shrinking": (
+            setup,
+            [_vm("db", "n1", 3), _filler("api", "n1", 1), _thief("thief", 1)],
+            [_grow("r1", "db", 1)],
+        ),
+        "superseded": (setup._replace(comes=(_grow("r2", "db", 3),)), _PAIR, _GROW),
+        "superseded in place": (
+            setup._replace(comes=(_grow("r2", "db", 2),)),
+            [_vm("db", "n1", 1), _thief("thief", 1)],
+            [_grow("r1", "db", 4)],
+        ),
+        "by hand": (setup, _PAIR, [_by_hand("hand", "web")]),
+        "by hand, and a request": (setup, _PAIR, [*_GROW, _by_hand("hand", "web")]),
+        "deferred already": (
+            setup,
+            [_vm("db", "n1", 2)._replace(spec=4, seen=Seen.DEFERRED, since=1), _vm("web", "n1", 2)],
+            _GROW,
+        ),
+        "cut off for ever": (setup._replace(heals=False), _PAIR, _GROW),
+        "dead for ever": (setup._replace(clears=False), _PAIR, _GROW),
+        "a controller": (
+            setup,
+            [_vm("db", "n1", 1), _vm("web", "n1", 2), _filler("api", "n1", 1, kept=True)],
+            [_grow("r1", "db", 2)],
+        ),
+        "old views": (setup._replace(views=True), _PAIR, _GROW),
+        "old views in place": (
+            setup._replace(views=True),
+            [_vm("db", "n1", 2), _filler("api", "n1", 1), _thief("thief", 1)],
+            [_grow("r1", "db", 3)],
+        ),
+        "another neighbour": (
+            setup._replace(tries=2),
+            [_vm("db", "n1", 1), _vm("web", "n1", 1), _vm("a", "n1", 1), _filler("api", "n1", 1)],
+            [_grow("r1", "db", 2)],
+        ),
         "another try": (setup._replace(tries=2), _PAIR, _GROW),
         "without a guard": (setup._replace(guard=False), [*_PAIR, _thief("thief", 1)], _GROW),
         "two requests": (larger, _FOUR, [_grow("r1", "db", 2), _grow("r2", "web", 2)]),
         "each other's neighbour": (setup, _PAIR, [_grow("r1", "db", 3), _grow("r2", "web", 3)]),
         "two neighbours": (larger, [_vm("db", "n1", 2), _vm("a", "n1", 1), _vm("b", "n1", 1)], _GROW),
     }
-    return {name: partial(_world, name, *parts) for name, parts in described.items()}
+    found = {name: partial(_world, name, *parts) for name, parts in described.items()}
+    # The large ones with faults from some moment on: up to it nothing has gone wrong.
+    later = {
+        f"{name}, {moment}": partial(_later, found[name], wanted)
+        for name in ("two neighbours", "two requests", "each other's neighbour") for moment, wanted in MOMENTS.items()
+    }  # fmt: skip
+    return {**found, **later}
+
+
+def _later(world: Callable[[int], Scenario], wanted: Callable[[State], bool], faults: int) -> Scenario:
+    calm = world(0)
+    return calm._replace(start=Search(calm.setup, calm.start).first(wanted)._replace(faults=faults))
+
+
+def _copying(state: State) -> bool:
+    phases = [item.status.phase for item in state.migrations]
+    return len(phases) == 2 and all(phase is MigrationPhase.TRANSFERRING for phase in phases)
+
+
+def _committing(state: State) -> bool:
+    return _nobody_over(state) and any(item.status.phase is RequestPhase.COMMITTING for item in state.requests)
+
+
+def _swapping(state: State) -> bool:
+    return _nobody_over(state) and any(item.status.phase is RequestPhase.SWAPPING for item in state.requests)
+
+
+def _nobody_over(state: State) -> bool:
+    phases = [item.status.phase for item in state.requests]
+    return not any(phase.final or phase is RequestPhase.UNDOING for phase in phases)
+
+
+MOMENTS: dict[str, Callable[[State], bool]] = {"copying": _copying, "committing": _committing, "swapping": _swapping}

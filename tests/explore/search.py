@@ -6,6 +6,7 @@ keep their numbers without being looked at, and whatever is derived from a part 
 
 from __future__ import annotations
 
+import random
 import time
 from array import array
 from struct import Struct
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .model import State
-from .operator import Brain, Operator
+from .operator import BEHIND, Brain, Operator
 from .steps import steps
 from .truths import unfinished, violation
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from .model import Setup
 
+_WALKS, _LENGTH = 2_000, 200
 _PACK = Struct(f"<{len(State._fields)}I")
 
 
@@ -77,6 +79,8 @@ class Search:
         self._parents = array("I", [0])
         self._sources, self._targets = array("I"), array("I")
         """Steps that are no faults."""
+        self._timely = bytearray()
+        """Which of them are not done by somebody who has fallen behind."""
         self._ends = bytearray()
         self._edges = 0
 
@@ -86,18 +90,26 @@ class Search:
         wrong, number = self._visit()
         if not wrong:
             wrong, number = self._no_way_out()
+        if not wrong:
+            wrong, number = self._circle()
         story = tuple(self._story(number)) if wrong else ()
         return Result(len(self._keys), self._edges, time.perf_counter() - began, wrong, story)
 
     def first(self, wanted: Callable[[State], bool]) -> State:
-        """Return the first state of a kind."""
-        number = 0
-        while number < len(self._keys):
-            state, known = self._codec.decode(self._keys[number])
-            if wanted(state):
-                return state
-            self._expand(number, state, known)
-            number += 1
+        """Return a state of a kind, by going at random until one is met; the same one each time."""
+        chance = random.Random(1)
+        start, _ = self._codec.decode(self._keys[0])
+        for _ in range(_WALKS):
+            state = start
+            for _ in range(_LENGTH):
+                if wanted(state):
+                    return state
+                calm = [
+                    after for _, after in self._steps(state) if after.faults == state.faults and after.now == state.now
+                ]
+                if not calm:
+                    break
+                state = chance.choice(calm)
         raise LookupError("there is no such state")
 
     def _visit(self) -> tuple[str, int]:
@@ -118,7 +130,7 @@ class Search:
 
     def _expand(self, number: int, state: State, known: tuple[int, ...]) -> bool:
         by_itself = False
-        for _, after in self._steps(state):
+        for said, after in self._steps(state):
             self._edges += 1
             key = self._codec.encode(after, state, known)
             target = self._numbers.get(key)
@@ -130,6 +142,7 @@ class Search:
                 by_itself = True
                 self._sources.append(number)
                 self._targets.append(target)
+                self._timely.append(not said.endswith(BEHIND))
         return by_itself
 
     def _steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -150,6 +163,30 @@ class Search:
             return "", 0
         state, _ = self._codec.decode(self._keys[stuck[0]])
         return f"no way out: {unfinished(self._setup, state)}", int(stuck[0])
+
+    def _circle(self) -> tuple[str, int]:
+        """Find a circle without faults. Where there is none every run comes to an end, however it is scheduled.
+
+        Somebody who has fallen behind can undo for a long time what others do; nobody stays behind for ever.
+        """
+        count = len(self._keys)
+        timely = np.frombuffer(self._timely, dtype=np.bool_)
+        sources = np.frombuffer(self._sources, dtype=np.uint32)[timely]
+        targets = np.frombuffer(self._targets, dtype=np.uint32)[timely]
+        left = np.bincount(sources, minlength=count)
+        order = np.argsort(targets, kind="stable")
+        into, start = sources[order], np.searchsorted(targets[order], np.arange(count + 1))
+        ends = np.flatnonzero(left == 0)
+        while len(ends):
+            lengths = start[ends + 1] - start[ends]
+            firsts = np.repeat(start[ends] - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
+            before = into[firsts + np.arange(lengths.sum())]
+            left -= np.bincount(before, minlength=count)
+            touched = np.unique(before)
+            left[ends] = -1
+            ends = touched[left[touched] == 0]
+        around = np.flatnonzero(left > 0)
+        return ("a circle: it may go on for ever", int(around[0])) if len(around) else ("", 0)
 
     def _story(self, number: int) -> list[str]:
         """Tell how a state is reached, by trying again which step it was."""

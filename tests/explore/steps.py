@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from elbowroom.core.world import HoldPhase, RequestPhase
+from elbowroom.core.world import HoldPhase, Migration, Request, RequestPhase
 
-from .model import UNIT, Move, Phase, Pod, Seen, Setup, State, Transfer, drop, find, put
+from .model import UNIT, Held, Move, Phase, Pod, Seen, Setup, State, Transfer, drop, find, forget, put
 
 if TYPE_CHECKING:
     from elbowroom.core.world import Hold
 
+_Item = TypeVar("_Item", Request, Migration)
 Steps = Iterator[tuple[str, State]]
 BEFORE_COMMIT = (Move.COPYING, Move.BRINK)
 _RELYING = (RequestPhase.HOLDING, RequestPhase.MOVING, RequestPhase.COMMITTING, RequestPhase.SWAPPING)
-_GAVE_UP = (RequestPhase.FAILED, RequestPhase.CANCELLED)
+_GAVE_UP = (RequestPhase.FAILED, RequestPhase.CANCELLED, RequestPhase.PARTIALLY_MOVED)
 AT_SOURCE = (Move.COPYING, Move.BRINK, Move.COMMITTED)
 
 
@@ -28,7 +29,7 @@ def steps(setup: Setup, state: State) -> Steps:
     yield from _kubelets(setup, state)
     yield from _scheduler(setup, state)
     yield from _qemu(state)
-    yield from _collector(state)
+    yield from _collector(setup, state)
     if state.now < setup.end:
         yield f"time passes ({state.now + 1})", state._replace(now=state.now + 1)
     if state.faults:
@@ -67,6 +68,8 @@ def _kubelet(state: State, pod: Pod, free: int, *, stopped: bool) -> Steps:
         yield f"{pod.uid} stops", _stop_process(state, pod)
     elif pod.terminating:
         yield f"{pod.uid} is gone", _gone(state, pod)
+    elif pod.phase is Phase.RUNNING and pod.seen is Seen.IN_PROGRESS:
+        yield f"{pod.uid} has its size", state._replace(pods=put(state.pods, pod._replace(seen=Seen.DONE)))
     elif pod.phase is Phase.RUNNING and pod.seen is not Seen.DONE:
         yield from _resize(state, pod, free, stopped=stopped)
 
@@ -89,13 +92,10 @@ def _resize(state: State, pod: Pod, free: int, *, stopped: bool) -> Steps:
         default=pod,
     )  # fmt: skip
     if pod.seen is Seen.UNSEEN or first.uid == pod.uid:
-        new = pod._replace(allocated=pod.spec, seen=Seen.DONE, since=0)
-        grown = state._replace(
-            pods=put(state.pods, new),
-            freed=tuple(item for item in state.freed if item[0] != pod.uid),
-            held=tuple(uid for uid in state.held if uid != pod.uid),
-        )
-        given_up = any(item.status.claimant == pod.uid and item.status.phase in _GAVE_UP for item in state.requests)
+        new = pod._replace(allocated=pod.spec, seen=Seen.IN_PROGRESS if more > 0 else Seen.DONE, since=0)
+        grown = forget(state._replace(pods=put(state.pods, new)), pod.uid)
+        phases = [item.status.phase for item in state.requests if item.status.claimant == pod.uid]
+        given_up = bool(phases) and all(phase in _GAVE_UP for phase in phases)
         if given_up and more > 0 and not pod.tampered:
             grown = grown._replace(broken=f"{pod.uid} grew after its request had given up")
         yield f"the kubelet grants {pod.uid} its size", grown
@@ -119,9 +119,10 @@ def _without(item: Transfer, uid: str) -> Transfer:
 
 
 def _gone(state: State, pod: Pod) -> State:
-    held = tuple(uid for uid in state.held if uid != pod.uid)
-    freed = tuple(item for item in state.freed if item[0] != pod.uid)
-    return state._replace(pods=drop(state.pods, pod.uid), held=held, freed=freed)
+    pods = drop(state.pods, pod.uid)
+    if pod.kept:
+        pods = put(pods, Pod(uid=f"{pod.uid}+", spec=pod.spec, phase=Phase.PENDING, process=False, movable=False))
+    return forget(state._replace(pods=pods), pod.uid)
 
 
 # The scheduler, with the plugin as the protocol describes it
@@ -143,9 +144,17 @@ def _lacking(state: State, hold: Hold) -> int | None:
 
 def _scheduler(setup: Setup, state: State) -> Steps:
     memory = state.scheduler
+    for uid, node in memory.flight:
+        rest = memory._replace(flight=tuple(item for item in memory.flight if item[0] != uid))
+        pod = find(state.pods, uid)
+        if pod is not None and not pod.node and not pod.terminating:
+            bound = put(state.pods, pod._replace(node=node))
+            yield f"{uid} is bound to {node} by the old scheduler", state._replace(pods=bound, scheduler=rest)
+        yield f"{uid} is not bound by the old scheduler", state._replace(scheduler=rest)
     if not memory.loaded:
-        new = memory._replace(loaded=True, ledger=state.holds)
-        yield "the new scheduler has read all holds", state._replace(scheduler=new)
+        if not memory.flight or not setup.patient:
+            new = memory._replace(loaded=True, ledger=state.holds)
+            yield "the new scheduler has read all holds", state._replace(scheduler=new)
         return
     if memory.ledger != state.holds:
         yield "the scheduler hears of a hold", state._replace(scheduler=memory._replace(ledger=state.holds))
@@ -165,12 +174,26 @@ def _schedule(setup: Setup, state: State, pod: Pod) -> Steps:
             new = state._replace(pods=bound, scheduler=memory._replace(assumed=rest))
             yield f"{pod.uid} is bound to {chosen}", new
         return
-    for node, capacity in setup.nodes:
+    for node, capacity in _distinct(setup, state):
         allowed = not setup.elsewhere or node not in _forbidden(state, pod)
         if node not in state.dead and allowed and _filter(state, pod, node, capacity):
             assumed = tuple(sorted((*memory.assumed, (pod.uid, node))))
             new = state._replace(scheduler=memory._replace(assumed=assumed))
             yield f"the scheduler gives {pod.uid} a place on {node}", new
+
+
+def _distinct(setup: Setup, state: State) -> Iterator[tuple[str, int]]:
+    """Return the nodes, but of those that are alike and that nothing has touched yet only the first: symmetry."""
+    touched = {pod.node for pod in state.pods} | {
+        node for _, node in (*state.scheduler.assumed, *state.scheduler.flight)
+    }
+    touched |= {hold.node for hold in state.holds} | {*state.dead}
+    fresh: set[int] = set()
+    for node, capacity in setup.nodes:
+        if node in touched or capacity not in fresh:
+            yield node, capacity
+        if node not in touched:
+            fresh.add(capacity)
 
 
 def _filter(state: State, pod: Pod, node: str, capacity: int) -> bool:
@@ -210,7 +233,9 @@ def _acknowledge(setup: Setup, state: State) -> Steps:
             answer = _answer(setup, state, hold)
             held = state.held
             if answer.phase is HoldPhase.HELD and _counts_on_it(state, hold):
-                held = tuple(sorted({*held, hold.claimant}))
+                payers = tuple(payer.uid for payer in hold.payers)
+                promise = Held(hold.claimant, hold.node, hold.target.cpu // UNIT, payers)
+                held = tuple(sorted((*(item for item in held if item.claimant != hold.claimant), promise)))
             yield (
                 f"the scheduler says {answer.phase} to the hold of {hold.claimant}",
                 _write_hold(state, answer)._replace(held=held),
@@ -220,8 +245,13 @@ def _acknowledge(setup: Setup, state: State) -> Steps:
             yield f"the scheduler says Claimed to the hold of {hold.claimant}", _write_hold(state, answer)
         elif hold.phase is HoldPhase.HELD and state.now > hold.expires_at and not (hold.committed and setup.permanent):
             answer = replace(hold, phase=HoldPhase.RELEASED, reason="Expired")
-            released = state.held if hold.committed else tuple(uid for uid in state.held if uid != hold.claimant)
-            yield f"the hold of {hold.claimant} expires", _write_hold(state, answer)._replace(held=released)
+            released = _write_hold(state, answer)
+            yield (
+                f"the hold of {hold.claimant} expires",
+                released if hold.committed else forget(released, hold.claimant),
+            )
+        elif hold.claimant in state.stale:
+            yield f"the scheduler says {hold.phase} to the hold of {hold.claimant} again", _write_hold(state, hold)
 
 
 def _counts_on_it(state: State, hold: Hold) -> bool:
@@ -233,7 +263,8 @@ def _counts_on_it(state: State, hold: Hold) -> bool:
 def _write_hold(state: State, answer: Hold) -> State:
     holds = tuple(answer if hold.claimant == answer.claimant else hold for hold in state.holds)
     ledger = tuple(answer if hold.claimant == answer.claimant else hold for hold in state.scheduler.ledger)
-    return state._replace(holds=holds, scheduler=state.scheduler._replace(ledger=ledger))
+    stale = tuple(claimant for claimant in state.stale if claimant != answer.claimant)
+    return state._replace(holds=holds, scheduler=state.scheduler._replace(ledger=ledger), stale=stale)
 
 
 def _answer(setup: Setup, state: State, hold: Hold) -> Hold:
@@ -275,17 +306,17 @@ def _answer(setup: Setup, state: State, hold: Hold) -> Hold:
 
 def _qemu(state: State) -> Steps:
     for item in state.transfers:
-        for sentence, move in _advance(item):
+        for sentence, move in _advance(state, item):
             yield sentence, _set_transfer(state, item._replace(move=move))
 
 
-def _advance(item: Transfer) -> Iterator[tuple[str, Move]]:
+def _advance(state: State, item: Transfer) -> Iterator[tuple[str, Move]]:
     match item.move:
         case Move.COPYING:
             yield f"the guest of {item.source} is at the brink", Move.BRINK
         case Move.COMMITTED:
             yield f"the guest of {item.source} has arrived in {item.receiver}", Move.ARRIVED
-        case Move.ARRIVED:
+        case Move.ARRIVED if runs(state, item.source) and runs(state, item.receiver):
             yield f"{item.source} tells {item.receiver} to run the guest", Move.DONE
 
 
@@ -294,13 +325,28 @@ def _set_transfer(state: State, new: Transfer) -> State:
     return state._replace(transfers=tuple(sorted((*rest, new))))
 
 
-# Garbage collection by owner
+def runs(state: State, uid: str) -> bool:
+    """Tell whether a pod's processes are there."""
+    pod = find(state.pods, uid)
+    return pod is not None and pod.process
 
 
-def _collector(state: State) -> Steps:
+# Garbage collection by owner, and of what was on a dead node
+
+
+def _collector(setup: Setup, state: State) -> Steps:
     for pod in state.pods:
-        if pod.node in state.dead:
-            yield f"{pod.uid} is cleared away with its node", _gone(_stop_process(state, pod), pod)
+        if pod.node in state.dead and not pod.terminating:
+            evicted = pod._replace(terminating=True)
+            yield f"{pod.uid} is evicted from its dead node", state._replace(pods=put(state.pods, evicted))
+        elif pod.node in state.dead and setup.clears:
+            yield f"{pod.uid} is cleared away with its node", _gone(state, pod)
+    for uid in state.cut if setup.heals else ():
+        rest = tuple(other for other in state.cut if other != uid)
+        yield f"the runner of {uid} can be reached again", state._replace(cut=rest)
+    for request in state.requests:
+        if request.suspend:
+            yield f"somebody resumes the request {request.uid}", _request(state, changed(request, "suspend", on=False))
     known = {item.uid for item in state.migrations} | {item.uid for item in state.requests}
     for pod in state.pods:
         if pod.owner and pod.owner not in known and not pod.terminating:
@@ -333,22 +379,55 @@ def runs_guest(state: State, pod: Pod) -> bool:
 def _faults(setup: Setup, state: State) -> Steps:
     yield from _deaths(setup, state)
     yield from _tenants(setup, state)
+    yield from _users(setup, state)
     for item in state.transfers:
         if item.move in AT_SOURCE:
             yield f"the transfer from {item.source} fails", _set_transfer(state, item._replace(move=Move.FAILED))
+        for uid in (item.source, item.receiver):
+            if item.move is not Move.CANCELLED and uid not in state.cut and runs(state, uid):
+                cut = tuple(sorted((*state.cut, uid)))
+                yield f"nobody can reach the runner of {uid} any more", state._replace(cut=cut)
     if state.scheduler.loaded and (state.scheduler.ledger or state.scheduler.assumed):
-        fresh = state.scheduler._replace(loaded=False, assumed=(), ledger=())
+        fresh = state.scheduler._replace(loaded=False, assumed=(), ledger=(), flight=state.scheduler.assumed)
         yield "the scheduler dies, another takes over", state._replace(scheduler=fresh)
-    for request in state.requests:
-        if not request.deleted and not request.status.phase.final:
-            gone = tuple(replace(item, deleted=True) if item is request else item for item in state.requests)
-            yield f"somebody deletes the request {request.uid}", state._replace(requests=gone)
-    for migration in state.migrations:
-        if not migration.deleted and not migration.status.phase.final:
-            off = tuple(replace(item, deleted=True) if item is migration else item for item in state.migrations)
-            yield f"somebody deletes the migration {migration.name}", state._replace(migrations=off)
     if state.quota:
         yield "the quota has no room for the claimant's size any more", state._replace(quota=False)
+
+
+def _users(setup: Setup, state: State) -> Steps:
+    """Do what those may do whose objects these are. A hold that somebody deletes stays: it has our finalizer."""
+    for request in state.requests:
+        if request.status.phase.final:
+            continue
+        if not request.deleted:
+            yield f"somebody deletes the request {request.uid}", _request(state, changed(request, "deleted"))
+        if not request.suspend:
+            yield f"somebody suspends the request {request.uid}", _request(state, changed(request, "suspend"))
+    for migration in state.migrations:
+        if not migration.deleted and not migration.status.phase.final:
+            off = tuple(changed(item, "deleted") if item is migration else item for item in state.migrations)
+            yield f"somebody deletes the migration {migration.name}", state._replace(migrations=off)
+    for new in setup.comes:
+        if not state.now and all(item.uid != new.uid for item in state.requests):  # so that its deadline comes
+            made = replace(new, created_at=state.now + 0.1)
+            yield f"somebody makes the request {new.uid}", state._replace(requests=(*state.requests, made))
+
+
+_changed: dict[tuple[int, str, bool], tuple[Any, Any]] = {}
+
+
+def changed(item: _Item, switch: str, *, on: bool = True) -> _Item:
+    """Return an object with one switch turned. Most states share their objects, so it is remembered by identity."""
+    known = _changed.get((id(item), switch, on))
+    if known is None:
+        changes: Any = {switch: on}
+        known = _changed[id(item), switch, on] = (item, replace(item, **changes))
+    new: _Item = known[1]
+    return new
+
+
+def _request(state: State, new: Request) -> State:
+    return state._replace(requests=tuple(new if item.uid == new.uid else item for item in state.requests))
 
 
 def _deaths(setup: Setup, state: State) -> Steps:
@@ -356,22 +435,24 @@ def _deaths(setup: Setup, state: State) -> Steps:
         if pod.process and pod.phase is Phase.RUNNING:
             ended = _stop_process(state, pod)
             died = pod._replace(process=False, phase=Phase.ENDED)
-            held = tuple(uid for uid in state.held if uid != pod.uid)
-            freed = tuple(item for item in state.freed if item[0] != pod.uid)
-            yield f"{pod.uid} dies", ended._replace(pods=put(ended.pods, died), held=held, freed=freed)
+            yield f"{pod.uid} dies", forget(_killed(ended._replace(pods=put(ended.pods, died)), pod), pod.uid)
         if not pod.terminating and not pod.owner and (not pod.attempt or runs_guest(state, pod)):
-            yield f"somebody deletes {pod.uid}", terminate(state, pod, by_us=False)
-    for node, _ in setup.nodes:
+            yield f"somebody deletes {pod.uid}", _killed(terminate(state, pod, by_us=False), pod)
+    for node, _ in _distinct(setup, state):
         if node not in state.dead:
             yield f"{node} dies", _kill_node(state, node)
 
 
 def _kill_node(state: State, node: str) -> State:
-    """All of a node's processes end, and its pods are cleared away."""
+    """All of a node's processes end; its pods stay at the API server until somebody clears them away."""
     for pod in state.pods:
         if pod.node == node:
-            state = _gone(_stop_process(state, pod), pod)
+            state = forget(_killed(_stop_process(state, pod), pod), pod.uid)
     return state._replace(dead=tuple(sorted((*state.dead, node))))
+
+
+def _killed(state: State, pod: Pod) -> State:
+    return state._replace(killed=tuple(sorted({*state.killed, pod.vm}))) if pod.vm else state
 
 
 def _tenants(setup: Setup, state: State) -> Steps:

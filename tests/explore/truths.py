@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .model import UNIT, Move, Phase
+from .model import Move, Phase
 from .steps import given, runs_guest
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def violation(setup: Setup, state: State) -> str:
     """Return what is wrong with a state, or nothing."""
-    return state.broken or _guests(state) or _nodes(setup, state) or _receivers(state)
+    return state.broken or _guests(state) or _lost(state) or _nodes(setup, state) or _receivers(state)
 
 
 def _guests(state: State) -> str:
@@ -24,6 +24,15 @@ def _guests(state: State) -> str:
             if pod.vm in running:
                 return f"the guest {pod.vm} runs in {running[pod.vm]} and in {pod.uid}"
             running[pod.vm] = pod.uid
+    return ""
+
+
+def _lost(state: State) -> str:
+    """1: every guest is somewhere, unless somebody else has killed it."""
+    there = {pod.vm for pod in state.pods if runs_guest(state, pod)}
+    for vm in state.vms:
+        if vm not in there and vm not in state.killed:
+            return f"1: the guest {vm} is lost, and nobody has killed it"
     return ""
 
 
@@ -57,19 +66,16 @@ def _on(state: State, uid: str, node: str) -> bool:
 
 def _theft(state: State, node: str, capacity: int) -> str:
     """2: what is promised still fits, once those have left that are to leave for it."""
-    for hold in state.holds:
-        if hold.node != node or hold.claimant not in state.held:
-            continue
-        payers = {payer.uid for payer in hold.payers}
-        promised = {item.claimant: item.target.cpu // UNIT for item in state.holds if item.claimant in state.held}
-        paying = {payer.uid for item in state.holds if item.claimant in state.held for payer in item.payers} | payers
-        used = 0
-        for pod in state.pods:
-            if pod.node == node and pod.process and pod.uid not in paying and not pod.terminating:
-                used += max(pod.allocated, promised.get(pod.uid, 0))
-        if used > capacity:
-            return f"2: the room held for {hold.claimant} on {node} was taken"
-    return ""
+    here = [item for item in state.held if item.node == node]
+    if not here:
+        return ""
+    promised = {item.claimant: item.target for item in here}
+    paying = {uid for item in here for uid in item.payers}
+    used = 0
+    for pod in state.pods:
+        if pod.node == node and pod.process and pod.uid not in paying and not pod.terminating:
+            used += max(pod.allocated, promised.get(pod.uid, 0))
+    return f"2: the room held for {', '.join(promised)} on {node} was taken" if used > capacity else ""
 
 
 def _receivers(state: State) -> str:
@@ -82,16 +88,21 @@ def _receivers(state: State) -> str:
 
 def unfinished(setup: Setup, state: State) -> str:
     """5 and 6, for a state in which nothing can happen any more: what has not ended, or was left behind."""
-    del setup
     for request in state.requests:
         if not request.status.phase.final:
             return f"6: the request {request.uid} is still {request.status.phase} ({request.status.reason})"
     for migration in state.migrations:
-        if not migration.status.phase.final:
+        # Nobody can tell where a guest is whose runners are cut off for ever; its request has ended all the same.
+        cut_off = not setup.heals and {migration.status.source, migration.status.receiver_uid} & {*state.cut}
+        if not migration.status.phase.final and not cut_off:
             return f"6: the migration {migration.uid} is still {migration.status.phase}"
     if state.holds:
         return f"5: a hold for {state.holds[0].claimant} was left behind"
     for pod in state.pods:
+        if pod.node in state.dead or pod.uid in state.cut:
+            continue
         if pod.attempt and pod.phase is not Phase.ENDED and not runs_guest(state, pod):
             return f"5: the receiver {pod.uid} was left behind"
+        if pod.process and pod.spec != pod.allocated and not pod.tampered:
+            return f"5: {pod.uid} still asks for {pod.spec} and has {pod.allocated}"
     return ""

@@ -187,6 +187,12 @@ class TestPending:
         assert [planned.uid for planned in plan] == ["zoo"]
         assert [planned.uid for planned in status(decide(once)).plan] == ["web"]
 
+    def test_a_vm_that_wants_to_grow_itself_is_moved_last(self) -> None:
+        other = replace(request(), uid="r2", vm="web", created_at=NOW - 1)
+        assert [planned.uid for planned in status(decide(request(), others=(other,))).plan] == ["web"]
+        found = status(decide(request(), DB, WEB, pod("api", 3), others=(other,), capacity=7))
+        assert [planned.uid for planned in found.plan] == ["api"]
+
     def test_a_newer_request_supersedes(self) -> None:
         newer = replace(request(), uid="r2", name="grow-more", created_at=NOW - 1, version="r2@1")
         assert outcome(decide(request(), others=(newer,))) == (RequestPhase.CANCELLED, Reason.SUPERSEDED)

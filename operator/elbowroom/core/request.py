@@ -340,17 +340,19 @@ def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: f
     busy = moves.under_way(world)
     crowded = [name for name, count in busy.nodes.items() if count >= policy.moves_per_node]
     elsewhere = world.places().best(besides={node.name, *crowded})
-    failed = frozenset(move.uid for move in request.status.failed)
-    doomed = frozenset(move.uid for move in request.status.failed if move.reason not in _RECEIVERS_FAULT)
+    failed = request.status.failed
+    doomed = frozenset(move.uid for move in failed if move.reason not in _RECEIVERS_FAULT)
+    # Those who want to grow themselves, and those whose receivers have failed, are moved where nobody else would do.
+    growing = (_claimant_uid(world, other) for other in world.active_requests() if other.uid != request.uid)
+    unwise = doomed.union((move.uid for move in failed), growing)
 
     def chosen(at_most: int) -> Choice:
         rules = Rules(
             claimant=claimant, selected=lambda pod: request.selector is None or request.selector.matches(pod.labels),
-            in_use=moves.in_use(world), avoid=failed, rest_until=_resting(node, policy), at_most=at_most,
+            in_use=moves.in_use(world), avoid=unwise, rest_until=_resting(node, policy), at_most=at_most,
         )  # fmt: skip
         choice = policy.choose(node, lacking, rules, elsewhere, now, policy.cost)
-        if choice.reason is not None and failed != doomed:
-            # Nobody else would do: once more those whose receivers were to blame.
+        if choice.reason is not None and unwise != doomed:
             choice = policy.choose(node, lacking, replace(rules, avoid=doomed), elsewhere, now, policy.cost)
         return choice
 
