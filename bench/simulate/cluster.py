@@ -120,6 +120,7 @@ class Simulation:
             act.ResizePod: self._resize_pod,
             act.FencePod: self._fence_pod,
             act.ResizeGuest: self._resize_guest,
+            act.LookForPod: self._look_for_pod,
             act.Forget: self._forget,
         }
         for number in range(nodes):
@@ -268,6 +269,14 @@ class Simulation:
         else:
             self._put_hold(replace(hold, phase=HoldPhase.REFUSED))
 
+    def _say_again(self, claimant: str) -> None:
+        """Keep what a hold says about the room up to date."""
+        hold = self._store.holds.get(claimant)
+        if hold is not None and hold.phase is HoldPhase.HELD:
+            short = ledger.shortfall(self._store.node(hold.node), self._store.holds.values(), hold)
+            if short != hold.shortfall:
+                self._put_hold(replace(hold, shortfall=short))
+
     def _claimed(self, claimant: str) -> None:
         hold = self._store.holds.get(claimant)
         if hold is not None and hold.phase is HoldPhase.HELD:
@@ -293,6 +302,9 @@ class Simulation:
     def _wake(self, pod: Pod) -> None:
         for uid in self._asking[pod.node]:
             self._dirty["request", uid] = None
+            hold = self._store.holds.get(self._store.requests[uid].status.claimant)
+            if hold is not None and hold.phase is HoldPhase.HELD and not hold.committed:
+                self._after(ACKNOWLEDGE, self._say_again, hold.claimant)
         for item in self._store.active_migrations():
             if pod.uid in (item.status.source, item.status.receiver_uid) or pod.owner == item.uid:
                 self._touch(item.request, item.uid)
@@ -481,6 +493,10 @@ class Simulation:
 
     def _release_transfer(self, action: act.ReleaseTransfer) -> None:
         raise AssertionError(f"nothing dies in here, so nobody has to release {action.migration}")
+
+    def _look_for_pod(self, action: act.LookForPod) -> None:
+        self._store.put_gone(action.uid, gone=True)
+        self._touch("", action.migration)
 
     def _check_resize(self, action: act.CheckResize) -> None:
         self._store.put_check(action.request, Check(allowed=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from .scenarios import worlds
 from .search import Result, explore
@@ -34,8 +34,9 @@ def main() -> int:
     more = int(os.environ.get("MORE_FAULTS", "0"))
     began, states, violations = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(2) as pool:
-        running = [(name, FAULTS[name] + more, pool.submit(visit, name, FAULTS[name] + more)) for name in chosen]
-        for name, faults, future in running:
+        running = {pool.submit(visit, name, FAULTS[name] + more): (name, FAULTS[name] + more) for name in chosen}
+        for future in as_completed(running):
+            name, faults = running[future]
             result = future.result()
             states += result.states
             print(

@@ -122,8 +122,8 @@ class State(NamedTuple):
     migrations: tuple[Migration, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     scheduler: Scheduler = Scheduler()
-    guests: tuple[tuple[str, int], ...] = ()
-    """The size that a claimant's guest has."""
+    guests: tuple[tuple[str, int, int], ...] = ()
+    """The size that a claimant's guest has, and the last order for it."""
     dead: tuple[str, ...] = ()
     """Nodes that have died."""
     now: int = 0

@@ -99,7 +99,7 @@ def _drop_hold_early(world: World, request: Request, found: Actions) -> Actions:
 def _grow_guest_early(world: World, request: Request, found: Actions) -> Actions:
     del world
     if request.status.phase is RequestPhase.SWAPPING and request.status.guest_after is not None:
-        return (ResizeGuest(request.status.claimant, request.status.guest_after), *found)
+        return (ResizeGuest(request.status.claimant, request.status.guest_after, 1 << 40), *found)
     return found
 
 

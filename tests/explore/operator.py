@@ -92,7 +92,7 @@ class Operator:
             act.DetachReceiver: _detach_receiver, act.DeletePod: _delete_pod, act.StartTransfer: _start_transfer,
             act.CommitTransfer: _commit_transfer, act.CancelTransfer: _cancel_transfer,
             act.ReleaseTransfer: _release_transfer, act.ResizePod: _resize_pod, act.FencePod: _fence_pod,
-            act.ResizeGuest: _resize_guest, act.Forget: _forget,
+            act.ResizeGuest: _resize_guest, act.Forget: _forget, act.LookForPod: _look,
         }  # fmt: skip
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -115,7 +115,7 @@ class Operator:
     def _on_an_old_view(
         self, state: State, kind: str, part: tuple[Any, ...], besides: tuple[act.Action, ...]
     ) -> Iterator[tuple[str, State]]:
-        for action in self.decide(_with(state, kind, part)):
+        for action in self.decide(_with(state, kind, part), state):
             if action not in besides:
                 yield from self._act(state, action, f", on an old view of {kind}{BEHIND}")
         yield f"the watch of {kind} catches up", state._replace(view=None)
@@ -127,18 +127,20 @@ class Operator:
                 old = (kind, getattr(state, kind))
                 yield f"the watch of {kind} falls behind", state._replace(view=old, faults=state.faults - 1)
 
-    def decide(self, state: State) -> tuple[act.Action, ...]:
-        """Let the shipped functions decide."""
+    def decide(self, state: State, live: State | None = None) -> tuple[act.Action, ...]:
+        """Let the shipped functions decide. `live` is what is really there, for those who ask the API server itself."""
+        there = state if live is None else live
         # By identity: the search gives the same object for the same part, and keeps it.
         key = (
             *map(id, state[:5]),
+            id(there.pods),
             state.now,
             *map(id, (state.guests, state.dead, state.cut, state.stale)),
             state.quota,
         )
         known = self._decided.get(key)
         if known is None:
-            world = self._world(state)
+            world = self._world(state, there)
             found: list[act.Action] = []
             for request in world.requests.values():
                 found += self._brain.request(world, request, float(state.now), self._policy)
@@ -148,8 +150,9 @@ class Operator:
             known = self._decided[key] = tuple(_plain(world, found, state.now))
         return known
 
-    def _world(self, state: State) -> World:
+    def _world(self, state: State, live: State) -> World:
         pods = [self._seen(pod, _seen_ready_pod if runs_guest(state, pod) else _seen_pod) for pod in state.pods]
+        sizes = {uid: size for uid, size, _ in state.guests}
         nodes = {
             name: Node(
                 name, _room(capacity), tuple(pod for pod in pods if pod.node == name), ready=name not in state.dead
@@ -166,9 +169,11 @@ class Operator:
             },
             transfers=dict(_seen_transfers(state)),
             guests={
-                pod.uid: GuestSize(dict(state.guests).get(pod.uid, pod.allocated), 0)
+                pod.uid: GuestSize(sizes.get(pod.uid, pod.allocated), 0)
                 for pod in state.pods if runs_guest(state, pod) and pod.uid not in state.cut
             },
+            orders={uid: order for uid, _, order in state.guests},
+            gone=_gone(state, live),
             # It is tried anew each time, and says what is true.
             checks={item.uid: Check(state.quota, "quota") for item in state.requests},
         )  # fmt: skip
@@ -213,6 +218,17 @@ def _plain(world: World, found: list[act.Action], now: int) -> Iterator[act.Acti
         kind: Any = world.requests if isinstance(action, act.WriteRequest) else world.migrations
         if plain != kind[action.uid].status:
             yield replace(action, status=plain)
+
+
+def _gone(state: State, live: State) -> frozenset[str]:
+    named = {uid for item in state.migrations for uid in (item.status.source, item.status.receiver_uid)}
+    return frozenset(named - {pod.uid for pod in live.pods})
+
+
+def _look(state: State, action: act.LookForPod) -> State | None:
+    """Ask whether a pod is gone: what the answer is, is in the world already."""
+    del state, action
+    return None  # nothing changes
 
 
 def _room(size: int) -> Room:
@@ -419,9 +435,14 @@ def _resized_first(state: State, pod: Pod) -> State:
         claimant = find(state.pods, hold.claimant)
         if claimant is None or claimant.terminating or not _promised(state, hold):
             continue
-        if any(payer.uid == pod.uid for payer in hold.payers) and claimant.spec < hold.target.cpu // UNIT:
+        if _leaves_for(state, pod, hold) and claimant.spec < hold.target.cpu // UNIT:
             return state._replace(broken=f"2: {pod.uid} is removed, its room looks free: {claimant.uid} has not asked")
     return state
+
+
+def _leaves_for(state: State, pod: Pod, hold: Hold) -> bool:
+    """Tell whether a pod is removed because its guest has moved for a hold. One that was moved by hand leaves for nobody."""
+    return any(item.request == hold.request and item.status.source == pod.uid for item in state.migrations)
 
 
 def _promised(state: State, hold: Hold) -> bool:
@@ -431,7 +452,7 @@ def _promised(state: State, hold: Hold) -> bool:
 def _credit(state: State, pod: Pod) -> State:
     """Remember whose room it is that a neighbour leaves."""
     for hold in state.holds:
-        if any(payer.uid == pod.uid for payer in hold.payers) and _promised(state, hold):
+        if _leaves_for(state, pod, hold) and _promised(state, hold):
             claimant = find(state.pods, hold.claimant)
             need = 0 if claimant is None else hold.target.cpu // UNIT - claimant.allocated
             had = dict(state.freed).get(hold.claimant, 0)
@@ -464,11 +485,13 @@ def _resize_guest(state: State, action: act.ResizeGuest) -> State | None:
     pod = find(state.pods, action.uid)
     if pod is None or not runs_guest(state, pod) or pod.uid in state.cut:
         return None
+    if any(item[0] == action.uid and item[2] > action.order for item in state.guests):
+        return None  # it comes late
     rest = tuple(item for item in state.guests if item[0] != action.uid)
     broken = state.broken
     if action.size.cpus > pod.allocated:
         broken = f"the guest of {pod.uid} was made larger than its pod"
-    return state._replace(guests=tuple(sorted((*rest, (action.uid, action.size.cpus)))), broken=broken)
+    return state._replace(guests=tuple(sorted((*rest, (action.uid, action.size.cpus, action.order)))), broken=broken)
 
 
 # Guests: calls carry the attempt's number, stale ones are refused

@@ -43,7 +43,7 @@ def _grow(uid: str, vm: str, size: int, **more: object) -> Request:
 
 
 def _world(name: str, setup: Setup, pods: list[Pod], asked: list[Request | Migration], faults: int) -> Scenario:
-    guests = tuple(sorted((pod.uid, pod.spec) for pod in pods if pod.vm))
+    guests = tuple(sorted((pod.uid, pod.allocated, 0) for pod in pods if pod.vm))
     start = State(
         pods=tuple(sorted(pods)), requests=tuple(item for item in asked if isinstance(item, Request)),
         migrations=tuple(item for item in asked if isinstance(item, Migration)), guests=guests, faults=faults,
@@ -103,7 +103,7 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
         "by hand, and a request": (setup, _PAIR, [*_GROW, _by_hand("hand", "web")]),
         "deferred already": (
             setup,
-            [_vm("db", "n1", 2)._replace(spec=4, seen=Seen.DEFERRED, since=1), _vm("web", "n1", 2)],
+            [_vm("db", "n1", 2)._replace(spec=4, seen=Seen.DEFERRED, since=1, tampered=True), _vm("web", "n1", 2)],
             _GROW,
         ),
         "cut off for ever": (setup._replace(heals=False), _PAIR, _GROW),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from elbowroom.core.room import Room
 from elbowroom.core.world import HoldPhase, Migration, Request, RequestPhase
 
 from .model import UNIT, Held, Move, Phase, Pod, Seen, Setup, State, Transfer, drop, find, forget, put
@@ -250,8 +251,11 @@ def _acknowledge(setup: Setup, state: State) -> Steps:
                 f"the hold of {hold.claimant} expires",
                 released if hold.committed else forget(released, hold.claimant),
             )
-        elif hold.claimant in state.stale:
-            yield f"the scheduler says {hold.phase} to the hold of {hold.claimant} again", _write_hold(state, hold)
+        elif hold.claimant in state.stale or (
+            hold.live and not hold.committed and _short(setup, state, hold) != hold.shortfall
+        ):
+            answer = replace(hold, shortfall=_short(setup, state, hold))
+            yield f"the scheduler says {hold.phase} to the hold of {hold.claimant} again", _write_hold(state, answer)
 
 
 def _counts_on_it(state: State, hold: Hold) -> bool:
@@ -278,14 +282,16 @@ def _answer(setup: Setup, state: State, hold: Hold) -> Hold:
     ]  # fmt: skip
     mine = {payer.uid for payer in hold.payers}
     theirs = {uid for item in others for uid in (item.claimant, *(payer.uid for payer in item.payers))}
+    theirs |= {
+        item.status.source for item in state.migrations
+        if item.request != hold.request and item.status.source and not item.status.phase.final
+    }  # fmt: skip
     if mine & theirs or hold.claimant in theirs:
         return replace(hold, phase=HoldPhase.REFUSED, reason="NeighbourTaken")
     payers = [find(state.pods, uid) for uid in mine]
     if any(pod is None or pod.terminating or pod.node != hold.node for pod in payers):
         return replace(hold, phase=HoldPhase.REFUSED, reason="NeighbourGone")
-    free = dict(setup.nodes)[hold.node] - sum(pod.counted for pod, place in _cached(state) if place == hold.node)
-    free -= lacking
-    short = max(0, -free)
+    free = _free(setup, state, hold)
     for item in others:
         # What another one lacks and its own neighbours do not pay is taken from the free room.
         paid = sum(
@@ -298,7 +304,17 @@ def _answer(setup: Setup, state: State, hold: Hold) -> Hold:
     paying = sum(pod.counted for pod in payers if pod is not None)
     if free + paying < 0:
         return replace(hold, phase=HoldPhase.REFUSED, reason="NobodyMovable")
-    return replace(hold, phase=HoldPhase.HELD, shortfall=hold.target._replace(cpu=short * UNIT))
+    return replace(hold, phase=HoldPhase.HELD, shortfall=_short(setup, state, hold))
+
+
+def _free(setup: Setup, state: State, hold: Hold) -> int:
+    """Return what is left on a node once a claimant has grown, pods that are just being placed counted."""
+    used = sum(pod.counted for pod, place in _cached(state) if place == hold.node)
+    return dict(setup.nodes)[hold.node] - used - (_lacking(state, hold) or 0)
+
+
+def _short(setup: Setup, state: State, hold: Hold) -> Room:
+    return Room(max(0, -_free(setup, state, hold)) * UNIT)
 
 
 # QEMU: what happens by itself once it was told

@@ -8,6 +8,8 @@ from .model import Move, Phase
 from .steps import given, runs_guest
 
 if TYPE_CHECKING:
+    from elbowroom.core.world import Migration
+
     from .model import Setup, State
 
 
@@ -86,20 +88,28 @@ def _receivers(state: State) -> str:
     return ""
 
 
+def _unknowable(setup: Setup, state: State, migration: Migration) -> bool:
+    """Tell whether nobody can say where a guest is: somebody has to vouch for the death of what is silent for ever."""
+    ends = (migration.status.source, migration.status.receiver_uid)
+    cut_off = not setup.heals and any(uid in state.cut for uid in ends)
+    dead = not setup.clears and any(pod.uid in ends and pod.node in state.dead for pod in state.pods)
+    return migration.status.committed and not migration.status.phase.final and (cut_off or dead)
+
+
 def unfinished(setup: Setup, state: State) -> str:
     """5 and 6, for a state in which nothing can happen any more: what has not ended, or was left behind."""
+    waiting = {item.status.receiver_uid for item in state.migrations if _unknowable(setup, state, item)}
     for request in state.requests:
         if not request.status.phase.final:
             return f"6: the request {request.uid} is still {request.status.phase} ({request.status.reason})"
     for migration in state.migrations:
         # Nobody can tell where a guest is whose runners are cut off for ever; its request has ended all the same.
-        cut_off = not setup.heals and {migration.status.source, migration.status.receiver_uid} & {*state.cut}
-        if not migration.status.phase.final and not cut_off:
+        if not migration.status.phase.final and not _unknowable(setup, state, migration):
             return f"6: the migration {migration.uid} is still {migration.status.phase}"
     if state.holds:
         return f"5: a hold for {state.holds[0].claimant} was left behind"
     for pod in state.pods:
-        if pod.node in state.dead or pod.uid in state.cut:
+        if pod.node in state.dead or pod.uid in state.cut or pod.uid in waiting:
             continue
         if pod.attempt and pod.phase is not Phase.ENDED and not runs_guest(state, pod):
             return f"5: the receiver {pod.uid} was left behind"

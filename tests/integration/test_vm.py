@@ -157,16 +157,21 @@ def test_the_death_of_the_pods_first_process_leaves_nothing_running(vms: Vms) ->
 def test_grow_move_grow_and_shrink(vms: Vms) -> None:
     vm = vms.boot("db", node="node-1")
     at_boot = vms.until_tick(vm, lambda tick: tick.cpus == 1)
-    size = vms.run(vms.driver.resize(vm, cpus=2, memory=BASE + 128 * MIB))
+    size = vms.run(vms.driver.resize(vm, cpus=2, memory=BASE + 128 * MIB, order=8))
     assert (size.cpus, size.memory) == (2, BASE + 128 * MIB)
     vms.until_tick(vm, lambda tick: tick.cpus == 2 and tick.memory_mib >= at_boot.memory_mib + 120)
     receiver, _ = vms.move(vm, node="node-2")
     size = vms.run(vms.driver.size(receiver))
     assert (size.cpus, size.memory) == (2, BASE + 128 * MIB)
-    size = vms.run(vms.driver.resize(receiver, cpus=3, memory=BASE + 256 * MIB))
+    # What was ordered before comes late, and is refused by the pod that the guest has moved to as well.
+    assert vms.refused(vms.driver.resize(receiver, cpus=1, memory=BASE, order=7)) == (
+        "StaleAttempt",
+        "order 7 comes late: 8 has come already",
+    )
+    size = vms.run(vms.driver.resize(receiver, cpus=3, memory=BASE + 256 * MIB, order=9))
     assert (size.cpus, size.memory) == (3, BASE + 256 * MIB)
     vms.until_tick(receiver, lambda tick: tick.cpus == 3 and tick.memory_mib >= at_boot.memory_mib + 240)
-    size = vms.run(vms.driver.resize(receiver, cpus=1, memory=BASE))
+    size = vms.run(vms.driver.resize(receiver, cpus=1, memory=BASE, order=9))
     assert (size.cpus, size.memory) == (1, BASE)
     vms.until_tick(receiver, lambda tick: tick.cpus == 1 and tick.memory_mib <= at_boot.memory_mib + 8)
     assert_whole([vms.ticks(vm), vms.ticks(receiver)])

@@ -60,7 +60,7 @@ def request(phase: RequestPhase = RequestPhase.PENDING, **changes: Any) -> Reque
         known = {
             "claimant": "db", "container": "vm", "node": "n1", "original": Room(2000), "wanted": Room(4000),
             "target": Room(4000), "plan": (WEB_PLANNED,), "round": 1, "guest_before": GuestSize(2, 0),
-            "guest_after": GuestSize(4, 0),
+            "guest_after": GuestSize(4, 0), "order": 5,
         }  # fmt: skip
     status = RequestStatus(phase=phase, **{**known, **fields})
     made = Request(uid="r1", namespace="shop", name="grow-db", vm="db", cpu=4000, created_at=NOW - 10, version="r1@1")

@@ -14,6 +14,7 @@ from elbowroom.core.actions import (
     DeletePod,
     DetachReceiver,
     Forget,
+    LookForPod,
     ReleaseTransfer,
     StartTransfer,
     WriteMigration,
@@ -42,7 +43,9 @@ GOES = (DeletePod("web"),)
 
 
 def decide(item: Migration, *pods: Pod, **more: Any) -> Actions:
-    seen = world(*(pods or (DB, WEB, RECEIVER)), migrations=(item,), **{"requests": (MOVING,), **more})
+    present = pods or (DB, WEB, RECEIVER)
+    gone = {"web", "web-r1-1"} - {pod.uid for pod in present}
+    seen = world(*present, migrations=(item,), **{"requests": (MOVING,), "gone": gone, **more})
     return moves.decide(seen, item, NOW, POLICY)
 
 
@@ -280,6 +283,12 @@ class TestSwitchingOver:
     def test_a_guest_that_nobody_has_is_lost(self, pods: tuple[Pod, ...], state: TransferState) -> None:
         assert written(decide(self.ITEM, *pods, **transfer(state))) == (MigrationPhase.CANCELLING, Reason.GUEST_LOST)
 
+    @pytest.mark.parametrize("state", [TransferState.LEFT, TransferState.COMPLETE, TransferState.UNKNOWN])
+    def test_a_cache_that_does_not_have_a_pod_proves_nothing(self, state: TransferState) -> None:
+        """It may be older than the receiver."""
+        assert decide(self.ITEM, DB, WEB, gone=frozenset(), **transfer(state)) == (LookForPod("m1", "web-r1-1"),)
+        assert decide(self.ITEM, DB, RECEIVER, gone=frozenset(), **transfer(state)) == (LookForPod("m1", "web"),)
+
     @pytest.mark.parametrize(
         ("pods", "state"), [((DB, RECEIVER), TransferState.UNKNOWN), ((DB, WEB), TransferState.UNKNOWN)]
     )
@@ -365,6 +374,10 @@ class TestCancelling:
 
     def test_then_it_is_over(self) -> None:
         assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.CANCELLED)))[0] is MigrationPhase.CANCELLED
+
+    def test_once_the_api_server_has_said_that_the_receiver_is_gone(self) -> None:
+        found = decide(self.ITEM, DB, WEB, gone=frozenset(), **transfer(TransferState.CANCELLED))
+        assert found == (LookForPod("m1", "web-r1-1"),)
 
     def test_a_source_that_is_silent_is_not_waited_for(self) -> None:
         assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.UNKNOWN)))[0] is MigrationPhase.CANCELLED

@@ -216,7 +216,7 @@ class TestShrinking:
     SMALL_GUEST: ClassVar[dict[str, Any]] = {"guests": {"db": GuestSize(1, 0)}}
 
     def test_the_guest_first(self) -> None:
-        assert decide(self.ITEM)[0] == ResizeGuest("db", GuestSize(1, 0))
+        assert decide(self.ITEM)[0] == ResizeGuest("db", GuestSize(1, 0), 20)
 
     def test_then_it_is_written_down_that_there_is_no_way_back(self) -> None:
         assert status(decide(self.ITEM, **self.SMALL_GUEST)).resized
@@ -245,7 +245,7 @@ class TestShrinking:
             RequestPhase.SHRINKING, plan=(), original=Room(2000, 4), wanted=Room(1000, 8), target=Room(1000, 8),
             guest_before=GuestSize(2, 4), guest_after=GuestSize(1, 8),
         )  # fmt: skip
-        assert decide(mixed, guests={"db": GuestSize(2, 4)})[0] == ResizeGuest("db", GuestSize(1, 4))
+        assert decide(mixed, guests={"db": GuestSize(2, 4)})[0] == ResizeGuest("db", GuestSize(1, 4), 20)
         assert written(decide(mixed, guests={"db": GuestSize(1, 4)})) == (RequestPhase.PENDING, Reason.PLANNED)
 
     def test_a_dry_run_changes_nothing(self) -> None:
@@ -313,6 +313,25 @@ class TestGuestSizes:
 
     def test_a_guest_that_says_nothing_is_waited_for(self) -> None:
         assert written(decide(request(), guests={})) == (RequestPhase.PENDING, Reason.GUEST_SILENT)
+
+
+class TestOrders:
+    """What a guest is told has a number, so that its runner can refuse what comes late."""
+
+    def test_each_plan_has_a_higher_one(self) -> None:
+        assert status(decide(request())).order == NOW * 1000 + 1
+        assert status(decide(request(order=7_000_000))).order == 7_000_001
+        assert status(decide(request(cpu=1000), orders={"db": 9_000_000 * 4 + 2})).order == 9_000_001
+
+    def test_and_so_has_each_phase_of_it(self) -> None:
+        shrinking = request(RequestPhase.SHRINKING, plan=(), wanted=Room(1000), guest_after=GuestSize(1, 0))
+        undoing = replace(shrinking, status=replace(
+            shrinking.status, phase=RequestPhase.UNDOING, outcome=Outcome(RequestPhase.FAILED, Reason.DEADLINE)
+        ))  # fmt: skip
+        first, second = decide(shrinking)[0], decide(undoing, guests={"db": GuestSize(1, 0)})[0]
+        assert isinstance(first, ResizeGuest)
+        assert isinstance(second, ResizeGuest)
+        assert first.order < second.order < (shrinking.status.order + 1) * 4
 
 
 class TestAClaimantThatHasAskedAlready:
@@ -396,10 +415,18 @@ class TestMoving:
         assert outcome(refused) == (RequestPhase.FAILED, Reason.RESIZE_REFUSED)
 
     def test_room_that_appears_by_itself_is_taken_and_nobody_moves(self) -> None:
-        found = status(
-            decide(self.ITEM, holds=(hold(),), capacity=6, migrations=(migration(MigrationPhase.TRANSFERRING),))
-        )
+        moving = migration(MigrationPhase.TRANSFERRING)
+        found = status(decide(self.ITEM, holds=(hold(shortfall=Room()),), capacity=6, migrations=(moving,)))
         assert (found.phase, found.room_appeared) == (RequestPhase.COMMITTING, True)
+
+    def test_but_not_before_the_scheduler_sees_it_too(self) -> None:
+        """It may be placing a pod there, of which we cannot know."""
+        moving = migration(MigrationPhase.TRANSFERRING)
+        assert written(decide(self.ITEM, holds=(hold(),), capacity=6, migrations=(moving,)))[0] is RequestPhase.MOVING
+        item = request(RequestPhase.COMMITTING, room_appeared=True)
+        assert outcome(decide(item, holds=(hold(),), capacity=6)) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
+        in_place = request(RequestPhase.HOLDING, plan=())
+        assert outcome(decide(in_place, holds=(hold(),), capacity=6)) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
 
     def test_never_with_room_that_another_one_waits_for(self) -> None:
         other = replace(asked(pod("other", 1), 3, resize=Resize.DEFERRED), uid="other")
@@ -467,8 +494,9 @@ class TestCommitting:
 
     def test_room_that_appeared_needs_no_migration(self) -> None:
         item = request(RequestPhase.COMMITTING, room_appeared=True)
-        assert decide(item, holds=(hold(),), capacity=6) == (CommitHold("db", "hold@1"),)
-        assert written(decide(item, holds=(hold(committed=True),), capacity=6))[0] is RequestPhase.SWAPPING
+        free = hold(shortfall=Room())
+        assert decide(item, holds=(free,), capacity=6) == (CommitHold("db", "hold@1"),)
+        assert written(decide(item, holds=(replace(free, committed=True),), capacity=6))[0] is RequestPhase.SWAPPING
 
     def test_all_moved_means_swap(self) -> None:
         assert (
@@ -557,7 +585,7 @@ class TestGrowing:
     GROWN = replace(asked(DB, 4), allocated=Room(4000))
 
     def test_the_guest_gets_what_its_pod_has(self) -> None:
-        assert decide(self.ITEM, self.GROWN, RECEIVER)[0] == ResizeGuest("db", GuestSize(4, 0))
+        assert decide(self.ITEM, self.GROWN, RECEIVER)[0] == ResizeGuest("db", GuestSize(4, 0), 21)
 
     def test_until_it_has_it(self) -> None:
         assert (
@@ -571,7 +599,7 @@ class TestGrowing:
 
     def test_a_guest_that_does_not_grow_is_a_failure(self) -> None:
         late = request(RequestPhase.GROWING, deadline=1.0)
-        assert decide(late, self.GROWN, RECEIVER)[0] == ResizeGuest("db", GuestSize(4, 0))
+        assert decide(late, self.GROWN, RECEIVER)[0] == ResizeGuest("db", GuestSize(4, 0), 21)
         late = request(RequestPhase.GROWING, deadline=1.0, created_at=NOW - 100)
         found = status(decide(late, self.GROWN, RECEIVER))
         assert found.outcome is not None
@@ -635,7 +663,7 @@ class TestUndoing:
 
     def test_a_guest_that_was_made_smaller_gets_its_size_back(self) -> None:
         found = decide(self.ITEM, migrations=(self.OFF,), holds=(hold(),), guests={"db": GuestSize(1, 0)})
-        assert found == (ResizeGuest("db", GuestSize(2, 0)),)
+        assert found == (ResizeGuest("db", GuestSize(2, 0), 22),)
 
     def test_then_it_has_ended(self) -> None:
         assert written(decide(self.ITEM, migrations=(self.OFF,))) == (RequestPhase.CANCELLED, Reason.CANCELLED)

@@ -42,7 +42,7 @@ class HoldStatus(Status):
 
     phase: HoldPhase = HoldPhase.PENDING
     shortfall: Resources | None = None
-    """What the node lacks as the scheduler sees it, pods that it is just placing counted."""
+    """What the node lacks as the scheduler sees it, pods that it is just placing counted. Kept up to date."""
     term: Annotated[str, Field(max_length=253)] = ""
     """The scheduler's term of leadership in which it said so."""
 

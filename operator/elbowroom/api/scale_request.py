@@ -168,6 +168,8 @@ class ScaleRequestStatus(Status):
     """The container's size afterwards, for people."""
     guest: Guest | None = None
     """What the guest had, and shall have."""
+    order: Annotated[int, Field(ge=0)] = 0
+    """The number of this plan for the guest's runner, which refuses what comes late."""
     resized: bool = False
     """The pod may have been told its new size: giving up puts the old one back."""
     plan: Plan | None = None

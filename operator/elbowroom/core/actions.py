@@ -163,10 +163,19 @@ class FencePod:
 
 @dataclass(frozen=True, slots=True)
 class ResizeGuest:
-    """Ask the guest for another size."""
+    """Ask the guest for another size. Its runner refuses what was ordered before something that it has done already."""
 
     uid: str
     size: GuestSize
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookForPod:
+    """Ask the API server itself whether a pod is gone: that it is missing in a cache proves nothing."""
+
+    migration: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +189,6 @@ class Forget:
 Action = (
     WriteRequest | WriteMigration | CreateHold | RenewHold | CommitHold | DeleteHold | CreateMigration | CreateReceiver
     | DetachReceiver | DeletePod | StartTransfer | CommitTransfer | CancelTransfer | ReleaseTransfer | CheckResize
-    | ResizePod | FencePod | ResizeGuest | Forget
+    | ResizePod | FencePod | ResizeGuest | LookForPod | Forget
 )  # fmt: skip
 Actions = tuple[Action, ...]

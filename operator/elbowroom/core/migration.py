@@ -18,6 +18,7 @@ from .actions import (
     DeletePod,
     DetachReceiver,
     Forget,
+    LookForPod,
     ReleaseTransfer,
     StartTransfer,
     WriteMigration,
@@ -119,6 +120,12 @@ def receiver_of(world: World, migration: Migration) -> Pod | None:
 def _gone(pod: Pod | None) -> bool:
     """Tell whether a pod's processes have certainly ended. Somebody who removes a pod by force vouches for that."""
     return pod is None or pod.phase is PodPhase.ENDED
+
+
+def _unproven(world: World, migration: Migration, *uids: str) -> Actions:
+    """Return the questions that have to be asked before a pod that is not seen may be taken for gone."""
+    unseen = (uid for uid in uids if uid and world.pod(uid) is None and uid not in world.gone)
+    return tuple(LookForPod(migration.uid, uid) for uid in unseen)
 
 
 def _out_of_reach(world: World, pod: Pod) -> bool:
@@ -332,6 +339,10 @@ def _switching_over(world: World, migration: Migration) -> Actions:
             return (ReleaseTransfer(migration.uid, status.attempt),)
         case TransferState.NOT_STARTED | TransferState.COPYING | TransferState.AT_BRINK:
             return (CommitTransfer(migration.uid, status.attempt),)
+        case TransferState.LEFT | TransferState.COMPLETE | TransferState.INCOMPLETE | TransferState.UNKNOWN if (
+            questions := _unproven(world, migration, status.source, status.receiver_uid)
+        ):
+            return questions
         case TransferState.COMPLETE if _gone(source):
             # Nobody is left who could take the guest back: the receiver may run it.
             return (ReleaseTransfer(migration.uid, status.attempt),)
@@ -378,6 +389,8 @@ def may_leave(world: World, migration: Migration) -> bool:
 
 def _moved(world: World, migration: Migration, now: float) -> Actions:
     source = world.pod(migration.status.source)
+    if questions := _unproven(world, migration, migration.status.source):
+        return questions
     if source is None or _out_of_reach(world, source):
         return _end(migration, migration.status.outcome or MigrationOutcome(MigrationPhase.SUCCEEDED, Reason.DONE), now)
     if source.terminating or not (_gone(source) or may_leave(world, migration)):
@@ -394,6 +407,8 @@ def _cancelling(world: World, migration: Migration, now: float) -> Actions:
     # come back because QEMU said so, or is lost.
     settled = status.committed or _gone(source) or transfer.state in _SETTLED
     calls = () if settled else (CancelTransfer(migration.uid, status.attempt),)
+    if questions := _unproven(world, migration, status.receiver_uid):
+        return (*calls, *questions)
     if receiver is None or _out_of_reach(world, receiver):
         # A source that is silent finds out by itself that nobody takes its guest.
         return calls if transfer.state in _SENDING and calls else _end(migration, status.outcome, now)

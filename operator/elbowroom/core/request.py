@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 _OVER: Final = (MigrationPhase.FAILED, MigrationPhase.CANCELLED, MigrationPhase.CANCELLING)
 _NOBODYS_FAULT: Final = (Reason.CANCELLED, Reason.NEIGHBOUR_GONE)
+_ORDERING: Final = (RequestPhase.SHRINKING, RequestPhase.GROWING, RequestPhase.UNDOING)
+"""The phases that change a guest, in the order in which they come."""
+_STEPS_OF_A_PLAN: Final = 4
 _RECEIVERS_FAULT: Final = (
     Reason.RECEIVER_UNBOUND, Reason.RECEIVER_STARTING, Reason.RECEIVER_GONE, Reason.NO_PLACE,
 )  # fmt: skip
@@ -269,10 +272,22 @@ def _plan(world: World, request: Request, claimant: Pod, now: float, policy: Pol
     if request.dry_run and not grows:
         return _write(request, RequestPhase.SUCCEEDED, Reason.DRY_RUN, finished_at=now)
     if not request.dry_run and _guest_has(world, request, max):
-        return _write(request, RequestPhase.SHRINKING, Reason.SHRINKING_GUEST)
+        return _write(request, RequestPhase.SHRINKING, Reason.SHRINKING_GUEST, order=_next_order(world, request, now))
     if not grows:
-        return _write(request, RequestPhase.SHRINKING, Reason.RESIZING)
+        return _write(request, RequestPhase.SHRINKING, Reason.RESIZING, order=_next_order(world, request, now))
     return _plan_growth(world, request, claimant, now, policy)
+
+
+def _next_order(world: World, request: Request, now: float) -> int:
+    """Return a number above those of all plans for this guest: by the clock, and by what its runner says."""
+    seen = world.orders.get(request.status.claimant, 0) // _STEPS_OF_A_PLAN
+    return max(int(now * 1000), seen, request.status.order) + 1
+
+
+def _resize_guest(request: Request, size: GuestSize) -> ResizeGuest:
+    """Return the order to a guest: what a later phase says counts more than what an earlier one says late."""
+    step = _ORDERING.index(request.status.phase)
+    return ResizeGuest(request.status.claimant, size, request.status.order * _STEPS_OF_A_PLAN + step)
 
 
 def _guest_has(world: World, request: Request, wrong: Callable[[int, int], int]) -> bool:
@@ -314,7 +329,8 @@ def _plan_growth(world: World, request: Request, claimant: Pod, now: float, poli
     reason = Reason.PLANNED if planned else Reason.FITS
     if request.dry_run:
         return _write(request, RequestPhase.SUCCEEDED, Reason.DRY_RUN, finished_at=now, **changes)
-    return _write(request, RequestPhase.HOLDING, reason, round=status.round + 1, **changes)
+    order = _next_order(world, request, now)
+    return _write(request, RequestPhase.HOLDING, reason, round=status.round + 1, order=order, **changes)
 
 
 def _wait_with(request: Request, reason: Reason, message: str = "", **changes: object) -> Actions:
@@ -388,7 +404,7 @@ def _shrinking(world: World, request: Request, now: float, policy: Policy) -> Ac
         # What grows, grows after the pod.
         guest = world.guests.get(claimant.uid)
         smaller = guest and GuestSize(*(min(pair) for pair in zip(guest, status.guest_after, strict=True)))
-        asking = (ResizeGuest(claimant.uid, smaller),) if smaller is not None else ()
+        asking = (_resize_guest(request, smaller),) if smaller is not None else ()
         return (*asking, *_wait(request, Reason.SHRINKING_GUEST))
     if not status.wanted.within(claimant.given(status.container)):
         return _write(request, RequestPhase.PENDING, Reason.PLANNED)  # and now what grows
@@ -432,7 +448,9 @@ def _holding(world: World, request: Request, now: float, policy: Policy) -> Acti
         return _wait(request, Reason.WAITING_FOR_HOLD)
     if not hold.promised:
         return _again(request, policy, Reason.HOLD_REFUSED, f"{hold.reason} {hold.message}".strip())
-    if request.status.plan and hold.shortfall:
+    if hold.shortfall and not request.status.plan:
+        return _again(request, policy, Reason.ROOM_TAKEN, "the scheduler is placing a pod there")
+    if hold.shortfall:
         return (*_renewed(hold, now, policy), *_write(request, RequestPhase.MOVING, Reason.TRANSFERRING))
     return _to_commit(world, request, room_appeared=bool(request.status.plan))
 
@@ -458,8 +476,7 @@ def _moving(world: World, request: Request, now: float, policy: Policy) -> Actio
     hold = own_hold(world, request)
     if hold is None or not hold.live:  # one that was renewed, and not spoken of again yet, is not lost
         return _again(request, policy, Reason.HOLD_LOST)
-    node = world.node(request.status.node)
-    if not ledger.shortfall(node, world.holds.values(), hold):
+    if hold.promised and _has_room(world, hold):
         return _to_commit(world, request, room_appeared=True)
     found = migrations_of(world, request)
     if (failed := _failed(found)) is not None:
@@ -473,6 +490,11 @@ def _moving(world: World, request: Request, now: float, policy: Policy) -> Actio
         (item.status.reason for item in found if item is not None and item.status.reason), Reason.TRANSFERRING
     )
     return (*_renewed(hold, now, policy), *_wait(request, reason))
+
+
+def _has_room(world: World, hold: Hold) -> bool:
+    """Tell whether a claimant can grow now: we see it, and so does the scheduler, who knows what it is placing."""
+    return not hold.shortfall and not ledger.shortfall(world.node(hold.node), world.holds.values(), hold)
 
 
 def _failed(found: list[Migration | None]) -> Migration | None:
@@ -515,7 +537,7 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
         return _wait(request, Reason.WAITING_FOR_HOLD)
     node = world.node(request.status.node)
     if request.status.room_appeared or not request.status.plan:
-        if ledger.shortfall(node, world.holds.values(), hold):
+        if not _has_room(world, hold):
             return _again(request, policy, Reason.ROOM_TAKEN)
         if not hold.committed:
             return (CommitHold(hold.claimant, hold.version),)
@@ -610,7 +632,7 @@ def _growing(world: World, request: Request, now: float, policy: Policy) -> Acti
     if _too_late(request, now, policy.grant_within):
         outcome = Outcome(RequestPhase.FAILED, Reason.GUEST_REFUSED, "the pod has its size, the guest does not")
         return _write(request, RequestPhase.RELEASING, Reason.WAITING_FOR_CLAIM, outcome=outcome)
-    return (ResizeGuest(claimant.uid, after), *_wait(request, Reason.GROWING_GUEST))
+    return (_resize_guest(request, after), *_wait(request, Reason.GROWING_GUEST))
 
 
 # Releasing: the hold goes once the scheduler counts the new size
@@ -693,7 +715,7 @@ def _put_back(world: World, request: Request, *, patient: bool) -> Actions | Non
         return back
     guest, before = world.guests.get(claimant.uid), status.guest_before
     if patient and guest is not None and before is not None and any(map(int.__lt__, guest, before)):
-        return (ResizeGuest(claimant.uid, before),)
+        return (_resize_guest(request, before),)
     return None
 
 

@@ -52,6 +52,8 @@ class Store(World):
         self._holds: dict[str, Hold] = {}
         self._transfers: dict[str, Transfer] = {}
         self._guests: dict[str, GuestSize] = {}
+        self._orders: dict[str, int] = {}
+        self._gone: set[str] = set()
         self._checks: dict[str, Check] = {}
         self._places = Places()
         self._named = _Index[tuple[str, str], "Pod"](lambda pod: (pod.namespace, pod.name))
@@ -62,7 +64,7 @@ class Store(World):
         self._moves_for = _Index[str, "Migration"](lambda item: item.request or None)
         super().__init__(
             nodes=self._nodes, requests=self._requests, migrations=self._migrations, holds=self._holds,
-            transfers=self._transfers, guests=self._guests, checks=self._checks,
+            transfers=self._transfers, guests=self._guests, orders=self._orders, gone=self._gone, checks=self._checks,
         )  # fmt: skip
 
     # What has changed
@@ -88,6 +90,7 @@ class Store(World):
         if old is not None:
             self._change_pod(old, None)
             self._guests.pop(uid, None)
+            self._orders.pop(uid, None)
 
     def _change_pod(self, old: Pod | None, new: Pod | None) -> None:
         for index in (self._named, self._of_vm, self._owned):
@@ -152,6 +155,14 @@ class Store(World):
     def put_guest(self, pod: str, guest: GuestSize | None) -> None:
         """Take in what a guest has."""
         _keep(self._guests, pod, guest)
+
+    def put_order(self, pod: str, order: int) -> None:
+        """Take in the last order that a guest's runner has taken."""
+        self._orders[pod] = order
+
+    def put_gone(self, pod: str, *, gone: bool) -> None:
+        """Take in what the API server has said about a pod that is not seen."""
+        (self._gone.add if gone else self._gone.discard)(pod)
 
     def put_check(self, request: str, check: Check | None) -> None:
         """Take in what the API server said to a resize that was tried."""

@@ -16,6 +16,7 @@ from .room import NOTHING, Room, total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from .reasons import Reason
     from .selector import Selector
@@ -212,6 +213,7 @@ class Hold:
     reason: str = ""
     message: str = ""
     shortfall: Room = NOTHING
+    """What lacks as the scheduler sees it, pods counted that it is just placing. Kept up to date by it."""
     version: str = ""
 
     @property
@@ -345,6 +347,8 @@ class RequestStatus:
     guest_before: GuestSize | None = None
     guest_after: GuestSize | None = None
     """What its guest shall have; nothing where the request is not about a guest."""
+    order: int = 0
+    """The number of this plan for the guest's runner: higher than that of any earlier plan for it."""
     shortfall: Room = NOTHING
     plan: tuple[Planned, ...] = ()
     room_appeared: bool = False
@@ -483,6 +487,10 @@ class World:
     """By the migration's UID, for migrations that are not over."""
     guests: Mapping[str, GuestSize] = field(default_factory=dict)
     """By the pod's UID, for claimants."""
+    orders: Mapping[str, int] = field(default_factory=dict)
+    """The last order that a guest's runner has taken, by the pod's UID."""
+    gone: AbstractSet[str] = frozenset()
+    """UIDs of pods that the API server itself has said to be gone."""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """By the request's UID, where its resize was tried a moment ago."""
 

@@ -152,6 +152,8 @@ class Driver(Protocol):
         """Return what the guest has."""
         ...
 
-    async def resize(self, vm: VirtualMachine, *, cpus: int | None = None, memory: int | None = None) -> GuestSize:
+    async def resize(
+        self, vm: VirtualMachine, *, cpus: int | None = None, memory: int | None = None, order: int = 0
+    ) -> GuestSize:
         """Ask the guest for another size, and return what it has then, which may be less or more than was asked."""
         ...

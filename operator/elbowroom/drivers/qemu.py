@@ -130,9 +130,12 @@ class QemuDriver:
         """Return what the guest has."""
         return _size(await self._status(vm))
 
-    async def resize(self, vm: VirtualMachine, *, cpus: int | None = None, memory: int | None = None) -> GuestSize:
+    async def resize(
+        self, vm: VirtualMachine, *, cpus: int | None = None, memory: int | None = None, order: int = 0
+    ) -> GuestSize:
         """Ask for another size."""
-        status = await self._call(vm, "resize", Resize(cpus=cpus, memory=memory, wait_seconds=_RESIZE_SECONDS))
+        call = Resize(cpus=cpus, memory=memory, order=order, wait_seconds=_RESIZE_SECONDS)
+        status = await self._call(vm, "resize", call)
         return _size(status or await self._status(vm))
 
     async def _status(self, vm: VirtualMachine, *, after: int = -1, wait: float = 0.0) -> Status:

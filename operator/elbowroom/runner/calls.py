@@ -199,10 +199,16 @@ class Calls:
             shape = machine.record.shape
             if machine.moving or shape is None:
                 raise RefusedError(Reason.BUSY, "the guest is being moved; it can be resized before or after that")
+            if call.order < shape.order:
+                raise RefusedError(
+                    Reason.STALE_ATTEMPT, f"order {call.order} comes late: {shape.order} has come already"
+                )
             try:
                 hotplug.check_size(shape, call.cpus, call.memory)
             except hotplug.ImpossibleSizeError as error:
                 raise RefusedError(Reason.INVALID, str(error)) from error
+            machine.record.shape = shape.model_copy(update={"order": call.order})
+            machine.changed()
             try:
                 await hotplug.request(machine.connection, shape, call.cpus, call.memory)
                 now = await hotplug.size(machine.connection, shape)

@@ -118,6 +118,8 @@ class Shape(Message):
     max_memory: int
     requested_memory: int
     """Bytes that were asked of virtio-mem, on top of those."""
+    order: int = 0
+    """The highest number that an order for another size came with; the guest takes it along when it moves."""
     disks: int
     network: str
 
@@ -188,6 +190,8 @@ class OfAttempt(Message):
 class Resize(Message):
     """Give the guest another size."""
 
+    order: Annotated[int, Field(ge=0)] = 0
+    """One that is lower than another that has come already is refused: it was given earlier, and comes late."""
     cpus: Annotated[int, Field(ge=1, le=64)] | None = None
     memory: Annotated[int, Field(ge=0)] | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=120)] = 10
