@@ -96,7 +96,7 @@ class Simulation:
         """The UID of the pod that runs a VM's guest."""
         self._deferred: dict[str, list[str]] = defaultdict(list)
         """UIDs of pods whose resizes wait, by their node."""
-        self._asking: dict[str, set[str]] = defaultdict(set)
+        self._asking: dict[str, dict[str, None]] = defaultdict(dict)
         """UIDs of requests that are not over, by their node."""
         self._growth: dict[str, bool] = {}
         self._copying: dict[str, float] = {}
@@ -374,11 +374,11 @@ class Simulation:
         before = self._store.requests[action.uid]
         status = action.status
         self._store.put_request(replace(before, status=status))
-        self._asking[before.status.node].discard(action.uid)
+        self._asking[before.status.node].pop(action.uid, None)
         if status.phase.final:
             self._finished(before, action)
         else:
-            self._asking[status.node].add(action.uid)
+            self._asking[status.node][action.uid] = None
             if status.retry_at > self._now:
                 self._at(status.retry_at, self._touch, action.uid)
         if status.phase is not before.status.phase:
@@ -516,11 +516,12 @@ class Simulation:
             self._put(replace(pod, fence=action.fence))
 
     def _resize_guest(self, action: act.ResizeGuest) -> None:
-        self._after(PLUG, self._plugged, action.uid, action.size)
+        self._after(PLUG, self._plugged, action.uid, action.size, action.order)
 
-    def _plugged(self, uid: str, size: GuestSize) -> None:
+    def _plugged(self, uid: str, size: GuestSize, order: int) -> None:
         pod = self._store.pod(uid)
-        if pod is not None and self._store.guests.get(uid) != size:
+        if pod is not None and self._store.orders.get(uid, 0) < order:
+            self._store.put_order(uid, order)
             assert size.memory <= pod.allocated.memory, f"the guest of {uid} would be larger than its pod"
             self._store.put_guest(uid, size)
             self._wake(pod)

@@ -17,10 +17,11 @@ from elbowroom.core.actions import (
     FencePod,
     ResizeGuest,
     WriteMigration,
+    WriteRequest,
 )
 from elbowroom.core.world import Hold, HoldPhase, MigrationPhase, RequestPhase, TransferState
 
-from .model import Setup, State
+from .model import Phase, Pod, Setup, State, drop, put
 from .operator import Brain
 from .scenarios import TWO, worlds
 from .search import Search
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elbowroom.core.actions import Actions
-    from elbowroom.core.world import Migration, Request, World
+    from elbowroom.core.world import GuestSize, Migration, Request, World
 
     from .scenarios import Scenario
 
@@ -44,6 +45,8 @@ class Mutant(NamedTuple):
     brain: type[Brain] = Brain
     setup: Setup = Setup(TWO)
     begins: Callable[[State], bool] | None = None
+    then: Callable[[State], State] = staticmethod(lambda state: state)
+    """What happens there: for a story whose beginning is long, and told elsewhere."""
 
     def scenario(self) -> Scenario:
         """Return the world."""
@@ -54,7 +57,8 @@ class Mutant(NamedTuple):
         world = self.scenario()
         if self.begins is None:
             return world.start
-        return Search(world.setup, world.start._replace(faults=0)).first(self.begins)._replace(faults=self.faults)
+        calm = Search(world.setup, world.start._replace(faults=0)).first(self.begins)
+        return self.then(calm)._replace(faults=self.faults)
 
     def applied(self) -> ExitStack:
         """Make the mistake, for a while."""
@@ -168,6 +172,50 @@ def _binding(state: State) -> bool:
     return any(item.status.phase is MigrationPhase.BINDING for item in state.migrations)
 
 
+def _nobody_made(state: State) -> bool:
+    return any(item.status.phase is MigrationPhase.BINDING for item in state.migrations) and len(state.pods) == 2
+
+
+def _fall_behind(state: State) -> State:
+    return state._replace(view=("pods", state.pods))
+
+
+def _shrunk(state: State) -> bool:
+    return any(item.status.phase is RequestPhase.SHRINKING for item in state.requests) and ("db", 1) in {
+        item[:2] for item in state.guests
+    }
+
+
+def _suspend(state: State) -> State:
+    return state._replace(requests=tuple(replace(item, suspend=True) for item in state.requests))
+
+
+def _holding(state: State) -> bool:
+    return any(item.status.phase is RequestPhase.HOLDING for item in state.requests)
+
+
+def _recreate(state: State) -> State:
+    """Have a controller replace the pod whose room the plan did not count on."""
+    return state._replace(
+        pods=put(drop(state.pods, "api"), Pod("api+", spec=1, phase=Phase.PENDING, process=False, movable=False))
+    )
+
+
+def _unnumbered(request: Request, size: GuestSize) -> ResizeGuest:
+    return ResizeGuest(request.status.claimant, size, 0)
+
+
+def _as_seen(world: World, hold: Hold) -> bool:
+    return not ledger.shortfall(world.node(hold.node), world.holds.values(), hold)
+
+
+def _done_at_once(world: World, request: Request, found: Actions) -> Actions:
+    del world
+    if request.status.phase is RequestPhase.HOLDING:
+        return (WriteRequest(request.uid, request.version, replace(request.status, phase=RequestPhase.SUCCEEDED)),)
+    return found
+
+
 def _no_sweep(world: World) -> Actions:
     del world
     return ()
@@ -189,6 +237,12 @@ MUTANTS = (
     Mutant("late resizes are not fenced off", "in place", 1, brain=_requests(_without(FencePod))),
     Mutant("nobody sweeps", "in place", 1, brain=type("Mutant", (Brain,), {"sweep": staticmethod(_no_sweep)})),
     Mutant("the deadline does not count", "nobody else", 1, ((requests, "_too_late", lambda *_: False),)),
+    Mutant("a cache is believed about who is gone", "old views", 0, ((moves, "_unproven", lambda *_: ()),), begins=_nobody_made, then=_fall_behind),
+    Mutant("orders to guests are not numbered", "shrinking", 1, ((requests, "_resize_guest", _unnumbered),), begins=_shrunk, then=_suspend),
+    Mutant("a new scheduler does not wait for the old one's bindings", "in place", 1, setup=Setup(TWO, patient=False)),
+    Mutant("only what is bound counts as taken", "a filler", 0, ((requests, "_has_room", _as_seen),), begins=_holding, then=_recreate),
+    Mutant("it is called done before it is", "in place", 0, brain=_requests(_done_at_once)),
+    Mutant("the guest is not grown", "in place", 0, ((requests, "_guest_has", lambda *_: False),)),
     Mutant("every receiver of a finished migration is cleared away", "nobody else", 0, brain=_migrations(_delete_any_receiver)),
 )  # fmt: skip
 """Among these are all that the design fears by name."""

@@ -61,7 +61,8 @@ _RESIZES = {
 }  # fmt: skip
 BEHIND = " (behind)"
 """What somebody does who has fallen behind is told so."""
-_KINDS = ("pods", "holds", "requests", "migrations", "transfers")
+_KINDS = ("pods", "holds", "requests", "migrations")
+"""What is watched. Runners are asked, and after the pods were looked at."""
 _TRANSFERS = {
     Move.COPYING: TransferState.COPYING, Move.BRINK: TransferState.AT_BRINK, Move.COMMITTED: TransferState.COMMITTED,
     Move.CANCELLED: TransferState.CANCELLED, Move.FAILED: TransferState.FAILED,
@@ -210,6 +211,8 @@ def _plain(world: World, found: list[act.Action], now: int) -> Iterator[act.Acti
             yield action
             continue
         plain: Any = replace(action.status, reason=None, message="", finished_at=0.0)
+        if isinstance(action, act.WriteRequest):
+            plain = replace(plain, not_chosen=())
         if plain.outcome is not None:
             reason = _KEPT.get(plain.outcome.reason, Reason.TRANSFER_FAILED)
             plain = replace(plain, outcome=plain.outcome._replace(message="", reason=reason))

@@ -109,7 +109,7 @@ class Search:
                 ]
                 if not calm:
                     break
-                state = chance.choice(calm)
+                state, _ = self._codec.decode(self._codec.encode(chance.choice(calm)))
         raise LookupError("there is no such state")
 
     def _visit(self) -> tuple[str, int]:

@@ -451,9 +451,9 @@ def _deaths(setup: Setup, state: State) -> Steps:
         if pod.process and pod.phase is Phase.RUNNING:
             ended = _stop_process(state, pod)
             died = pod._replace(process=False, phase=Phase.ENDED)
-            yield f"{pod.uid} dies", forget(_killed(ended._replace(pods=put(ended.pods, died)), pod), pod.uid)
+            yield f"{pod.uid} dies", forget(_killed(state, ended._replace(pods=put(ended.pods, died)), pod), pod.uid)
         if not pod.terminating and not pod.owner and (not pod.attempt or runs_guest(state, pod)):
-            yield f"somebody deletes {pod.uid}", _killed(terminate(state, pod, by_us=False), pod)
+            yield f"somebody deletes {pod.uid}", _killed(state, terminate(state, pod, by_us=False), pod)
     for node, _ in _distinct(setup, state):
         if node not in state.dead:
             yield f"{node} dies", _kill_node(state, node)
@@ -463,12 +463,18 @@ def _kill_node(state: State, node: str) -> State:
     """All of a node's processes end; its pods stay at the API server until somebody clears them away."""
     for pod in state.pods:
         if pod.node == node:
-            state = forget(_killed(_stop_process(state, pod), pod), pod.uid)
+            state = forget(_killed(state, _stop_process(state, pod), pod), pod.uid)
     return state._replace(dead=tuple(sorted((*state.dead, node))))
 
 
-def _killed(state: State, pod: Pod) -> State:
-    return state._replace(killed=tuple(sorted({*state.killed, pod.vm}))) if pod.vm else state
+def _killed(before: State, after: State, pod: Pod) -> State:
+    """Note whose guest that was: a receiver without one can die without anybody being lost."""
+    committed = any(
+        pod.uid in (item.source, item.receiver) and item.move is Move.COMMITTED for item in before.transfers
+    )
+    if not pod.vm or not (runs_guest(before, pod) or committed):
+        return after
+    return after._replace(killed=tuple(sorted({*after.killed, pod.vm})))
 
 
 def _tenants(setup: Setup, state: State) -> Steps:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .model import Move, Phase
+from elbowroom.core.world import RequestPhase
+
+from .model import UNIT, Move, Phase, find
 from .steps import given, runs_guest
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 def violation(setup: Setup, state: State) -> str:
     """Return what is wrong with a state, or nothing."""
-    return state.broken or _guests(state) or _lost(state) or _nodes(setup, state) or _receivers(state)
+    return state.broken or _guests(state) or _sizes(state) or _lost(state) or _nodes(setup, state) or _receivers(state)
 
 
 def _guests(state: State) -> str:
@@ -26,6 +28,15 @@ def _guests(state: State) -> str:
             if pod.vm in running:
                 return f"the guest {pod.vm} runs in {running[pod.vm]} and in {pod.uid}"
             running[pod.vm] = pod.uid
+    return ""
+
+
+def _sizes(state: State) -> str:
+    """No guest is larger than its pod."""
+    for uid, size, _ in state.guests:
+        pod = find(state.pods, uid)
+        if pod is not None and pod.process and size > pod.allocated:
+            return f"the guest of {uid} has {size}, its pod {pod.allocated}"
     return ""
 
 
@@ -96,9 +107,24 @@ def _unknowable(setup: Setup, state: State, migration: Migration) -> bool:
     return migration.status.committed and not migration.status.phase.final and (cut_off or dead)
 
 
+def _promises(state: State) -> str:
+    """Tell whether each request that has succeeded has done what it was asked to do, the last one about a pod."""
+    last = {item.status.claimant: item for item in state.requests if item.status.phase is RequestPhase.SUCCEEDED}
+    for uid, request in last.items():
+        pod, wanted = find(state.pods, uid), request.status.wanted.cpu // UNIT
+        if pod is None or not pod.process or any(item.created_at > request.created_at for item in state.requests):
+            continue
+        if pod.allocated != wanted or uid not in {item[0] for item in state.guests if item[1] == wanted}:
+            return f"{request.uid} has succeeded, and {uid} has {pod.allocated} instead of {wanted}"
+    return ""
+
+
 def unfinished(setup: Setup, state: State) -> str:
     """5 and 6, for a state in which nothing can happen any more: what has not ended, or was left behind."""
-    waiting = {item.status.receiver_uid for item in state.migrations if _unknowable(setup, state, item)}
+    return _promises(state) or _not_over(setup, state) or _left_behind(setup, state)
+
+
+def _not_over(setup: Setup, state: State) -> str:
     for request in state.requests:
         if not request.status.phase.final:
             return f"6: the request {request.uid} is still {request.status.phase} ({request.status.reason})"
@@ -106,8 +132,13 @@ def unfinished(setup: Setup, state: State) -> str:
         # Nobody can tell where a guest is whose runners are cut off for ever; its request has ended all the same.
         if not migration.status.phase.final and not _unknowable(setup, state, migration):
             return f"6: the migration {migration.uid} is still {migration.status.phase}"
+    return ""
+
+
+def _left_behind(setup: Setup, state: State) -> str:
     if state.holds:
         return f"5: a hold for {state.holds[0].claimant} was left behind"
+    waiting = {item.status.receiver_uid for item in state.migrations if _unknowable(setup, state, item)}
     for pod in state.pods:
         if pod.node in state.dead or pod.uid in state.cut or pod.uid in waiting:
             continue

@@ -111,5 +111,5 @@ def world(
         nodes=nodes, unbound=tuple(item for item in present if not item.node),
         requests={item.uid: item for item in requests}, migrations={item.uid: item for item in migrations},
         holds={item.claimant: item for item in holds},
-        **{"checks": {"r1": Check(allowed=True)}, "guests": {"db": GuestSize(2, 0)}, **more},
+        **{"checks": {"r1": Check(allowed=True)}, "guests": {"db": GuestSize(2, 0)}, "orders": {"db": 20}, **more},
     )  # fmt: skip

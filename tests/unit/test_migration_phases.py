@@ -127,6 +127,15 @@ class TestPending:
         seen = world(DB, WEB, *moving, migrations=(by_hand, busy[0], *others), requests=())
         assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
 
+    def test_one_by_hand_that_waits_keeps_no_request_waiting(self) -> None:
+        by_hand = replace(
+            migration(MigrationPhase.PENDING), uid="m0", request="", pod="", receiver="", created_at=NOW - 9
+        )
+        mine = migration(MigrationPhase.PENDING)
+        seen = world(DB, WEB, migrations=(by_hand, mine), requests=(MOVING,))
+        assert written(moves.decide(seen, mine, NOW, POLICY))[0] is MigrationPhase.BINDING
+        assert "web" in moves.in_use(world(DB, WEB, migrations=(by_hand,)))  # and nobody plans with it
+
     def test_one_by_hand_for_a_vm_that_is_not_there_fails(self) -> None:
         by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="", vm="nobody")
         assert written(decide(by_hand, DB, WEB)) == (MigrationPhase.CANCELLING, Reason.VM_NOT_FOUND)
@@ -374,6 +383,16 @@ class TestCancelling:
 
     def test_then_it_is_over(self) -> None:
         assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.CANCELLED)))[0] is MigrationPhase.CANCELLED
+
+    @pytest.mark.parametrize("state", [TransferState.SUCCEEDED, TransferState.ARRIVED, TransferState.COMPLETE])
+    def test_a_guest_that_was_taken_for_lost_and_is_not_goes_forward_again(self, state: TransferState) -> None:
+        lost = migration(
+            MigrationPhase.CANCELLING,
+            committed=True,
+            outcome=MigrationOutcome(MigrationPhase.FAILED, Reason.GUEST_LOST),
+        )
+        assert written(decide(lost, DB, RECEIVER, **transfer(state)))[0] is MigrationPhase.SWITCHING_OVER
+        assert decide(lost, DB, RECEIVER, **transfer(TransferState.INCOMPLETE)) == (DeletePod("web-r1-1"),)
 
     def test_once_the_api_server_has_said_that_the_receiver_is_gone(self) -> None:
         found = decide(self.ITEM, DB, WEB, gone=frozenset(), **transfer(TransferState.CANCELLED))

@@ -90,6 +90,15 @@ class TestPending:
             1,
         )
 
+    def test_it_is_told_why_the_others_are_not_moved(self) -> None:
+        pods = (DB, WEB, pod("big", 3), pod("fixed", 1, movable=False), pod("plain", 1, vm=""))
+        found = status(decide(request(), *pods, capacity=9))
+        assert [(item.name, item.reason) for item in found.not_chosen] == [
+            ("big", Reason.COSTS_MORE), ("fixed", Reason.NOT_OPTED_IN), ("plain", Reason.NOT_A_VM),
+        ]  # fmt: skip
+        waiting = decide(request(), DB, replace(WEB, movable=False))
+        assert [(item.name, item.reason) for item in status(waiting).not_chosen] == [("web", Reason.NOT_OPTED_IN)]
+
     def test_where_there_is_room_nobody_is_moved(self) -> None:
         found = status(decide(request(), capacity=6))
         assert (found.phase, found.plan, found.reason) == (RequestPhase.HOLDING, (), Reason.FITS)
@@ -218,6 +227,20 @@ class TestShrinking:
     def test_the_guest_first(self) -> None:
         assert decide(self.ITEM)[0] == ResizeGuest("db", GuestSize(1, 0), 20)
 
+    def test_nothing_is_taken_from_it_for_a_size_that_its_pod_may_not_have(self) -> None:
+        item = request(cpu=1000)
+        assert decide(item, checks={}) == (CheckResize("r1", "db", "vm", Room(1000)),)
+        refused = decide(item, checks={"r1": Check(allowed=False, message="too small")})
+        assert outcome(refused) == (RequestPhase.FAILED, Reason.RESIZE_REFUSED)
+
+    def test_a_guest_that_is_small_already_has_to_take_the_order_all_the_same(self) -> None:
+        """Else one that was given before, and comes late, would make it larger than its pod."""
+        assert decide(self.ITEM, **self.SMALL_GUEST, orders={"db": 19})[0] == ResizeGuest("db", GuestSize(1, 0), 20)
+
+    def test_a_pod_that_was_never_told_gives_its_guest_back(self) -> None:
+        late = replace(self.GIVEN_BACK, deadline=1.0, created_at=NOW - 100)
+        assert outcome(decide(late, **self.SMALL_GUEST)) == (RequestPhase.FAILED, Reason.RESIZE_REFUSED)
+
     def test_then_it_is_written_down_that_there_is_no_way_back(self) -> None:
         assert status(decide(self.ITEM, **self.SMALL_GUEST)).resized
 
@@ -301,7 +324,11 @@ class TestGuestSizes:
             assert status(found).phase is RequestPhase.SHRINKING
             return
         assert outcome(found) == (RequestPhase.FAILED, Reason.OUT_OF_RANGE)
-        assert status(found).message.startswith(f"resources.{field}: the guest can have")
+        assert status(found).message.startswith(f"resources.{field}: ")
+
+    def test_not_even_without_limits_does_it_get_less_than_nothing(self) -> None:
+        found = self.after(Room(1000, 448 * MI), GuestSize(1, 256 * MI), memory=128 * MI)
+        assert outcome(found) == (RequestPhase.FAILED, Reason.OUT_OF_RANGE)
 
     def test_the_vms_container_is_meant(self) -> None:
         assert status(self.after(Room(1000), GuestSize(1, 0), cpu=2000)).container == "vm"
@@ -621,6 +648,10 @@ class TestReleasing:
     def test_then_it_is_done(self) -> None:
         assert written(decide(self.ITEM, migrations=(self.OVER,))) == (RequestPhase.SUCCEEDED, Reason.DONE)
 
+    def test_a_neighbour_that_cannot_be_removed_is_not_waited_for_for_ever(self) -> None:
+        item = replace(self.ITEM, created_at=NOW - 100_000)
+        assert written(decide(item, migrations=(MOVED,)))[0] is RequestPhase.SUCCEEDED
+
     def test_migrations_that_are_not_needed_are_called_off(self) -> None:
         (action,) = decide(self.ITEM, migrations=(AT_BRINK,), holds=(hold(committed=True),))
         assert isinstance(action, WriteMigration)
@@ -664,6 +695,27 @@ class TestUndoing:
     def test_a_guest_that_was_made_smaller_gets_its_size_back(self) -> None:
         found = decide(self.ITEM, migrations=(self.OFF,), holds=(hold(),), guests={"db": GuestSize(1, 0)})
         assert found == (ResizeGuest("db", GuestSize(2, 0), 22),)
+
+    def test_but_never_more_than_its_pod_has(self) -> None:
+        mixed = replace(self.RESIZED, status=replace(
+            self.RESIZED.status, original=Room(2000, 8), wanted=Room(4000, 4), guest_before=GuestSize(2, 8), plan=()
+        ))  # fmt: skip
+        waiting = replace(
+            DB, containers=(Container("vm", Room(2000, 8), Room(4000, 4)),), resize=Resize.DEFERRED, fence="r1/1"
+        )
+        assert decide(mixed, waiting, WEB, guests={"db": GuestSize(2, 4)}) == ()
+
+    def test_a_dry_run_puts_nothing_back(self) -> None:
+        dry = request(
+            RequestPhase.UNDOING, outcome=Outcome(RequestPhase.FAILED, Reason.DEADLINE), plan=(), order=0, dry_run=True
+        )
+        assert written(decide(dry, guests={"db": GuestSize(1, 0)})) == (RequestPhase.FAILED, Reason.DEADLINE)
+
+    @pytest.mark.parametrize("state", [Resize.UNSEEN, Resize.DEFERRED])
+    def test_what_nobody_lets_us_put_back_is_not_tried_for_ever(self, state: Resize) -> None:
+        stuck = replace(self.RESIZED, created_at=NOW - 100_000)
+        found = decide(stuck, asked(DB, 4, resize=state), WEB, migrations=(self.OFF,))
+        assert written(found) == (RequestPhase.CANCELLED, Reason.CANCELLED)
 
     def test_then_it_has_ended(self) -> None:
         assert written(decide(self.ITEM, migrations=(self.OFF,))) == (RequestPhase.CANCELLED, Reason.CANCELLED)

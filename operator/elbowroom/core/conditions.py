@@ -72,7 +72,8 @@ def of_request(status: RequestStatus, migrations: Sequence[Migration | None]) ->
     if status.phase is RequestPhase.MOVING and _all_bound(migrations):
         done += 1
     if status.phase is RequestPhase.RELEASING and status.outcome is not None:
-        done, why = 6, status.outcome.reason  # the guest did not grow
+        # The guest did not grow, or its pod did not shrink.
+        done, why = 6 if status.outcome.reason is Reason.GUEST_REFUSED else 5, status.outcome.reason
     return tuple(_told(OF_REQUESTS, done, _unneeded(status), why, status.message))
 
 

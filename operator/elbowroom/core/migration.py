@@ -228,6 +228,7 @@ def _source(world: World, migration: Migration) -> Pod | MigrationOutcome | None
         (other.created_at, other.uid) < (migration.created_at, migration.uid)
         for other in world.active_migrations()
         if (other.namespace, other.vm) == (migration.namespace, migration.vm)
+        and (other.status.source or not migration.request)  # one by hand that waits does not keep a request waiting
     )
     return None if older or source.uid in in_use(world, besides=migration) else source
 
@@ -240,6 +241,8 @@ def in_use(world: World, *, besides: Migration | None = None, request: str = "")
         if hold.live and hold.request != own:
             used.update((hold.claimant, *(payer.uid for payer in hold.payers)))
     for other in world.active_migrations():
+        if besides is None and not other.request and not other.status.source:
+            used.update(pod.uid for pod in world.pods_of_vm(other.namespace, other.vm))
         if besides is None or other.uid != besides.uid:
             used.update(uid for uid in (other.status.source, other.pod, other.status.receiver_uid) if uid)
     return frozenset(used)
@@ -403,6 +406,9 @@ def _cancelling(world: World, migration: Migration, now: float) -> Actions:
     assert status.outcome is not None  # noqa: S101  # written together with the phase
     source, receiver = world.pod(status.source) if status.source else None, receiver_of(world, migration)
     transfer = _transfer(world, migration)
+    if status.committed and transfer.state not in _SETTLED and not _nobody_has_it(transfer.state, source, receiver):
+        # Whoever took it for lost did not know what is known now: forward again.
+        return _write(migration, MigrationPhase.SWITCHING_OVER, Reason.SWITCHING_OVER, outcome=None)
     # What was never committed cannot have moved: the receiver goes, whatever its source has to say. What was, has
     # come back because QEMU said so, or is lost.
     settled = status.committed or _gone(source) or transfer.state in _SETTLED

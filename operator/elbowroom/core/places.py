@@ -18,6 +18,10 @@ _LARGEST: Final = 16
 """How many of the emptiest nodes are looked at, by each resource, besides those that no other beats in both."""
 
 
+_LAYERS: Final = 4
+"""How many times those that no other beats are looked for, those that were found before left out."""
+
+
 class Place(NamedTuple):
     """Room on another node."""
 
@@ -76,7 +80,11 @@ class Places:
         """Return those with the most room, and those that no other beats in both; `besides` are left out."""
         most_memory = (entry[2] for entry in self._by_memory if entry[2] not in besides)
         most_cpu = (entry[2] for entry in self._by_cpu if entry[2] not in besides)
-        chosen = {*islice(most_memory, _LARGEST), *islice(most_cpu, _LARGEST), *self._unbeaten(besides)}
+        chosen = {*islice(most_memory, _LARGEST), *islice(most_cpu, _LARGEST)}
+        unbeaten: set[str] = set()
+        for _ in range(_LAYERS):  # several receivers want several nodes of the same kind
+            unbeaten |= {*self._unbeaten({*besides, *unbeaten})}
+        chosen |= unbeaten
         return tuple(Place(entry[2], self._free[entry[2]]) for entry in sorted(self._entries(chosen)))
 
     def _entries(self, names: Iterable[str]) -> Iterator[_Entry]:

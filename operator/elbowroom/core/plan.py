@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _STEPS: Final = 500
 """How many sets are looked at, at most; then the best so far is taken. Hundreds of odd sizes make millions of sets."""
 
+_WAYS: Final = 64
+"""How many ways to place the receivers of a set are tried."""
 Cost = Callable[["Pod"], int]
 
 
@@ -84,7 +86,7 @@ def obstacle(pod: Pod, rules: Rules, need: Room, now: float) -> Rejected | None:
         return Rejected(pod, Reason.FAILED_BEFORE)
     resting = rules.rest_until.get(pod.uid, 0.0)
     if resting > now:
-        return Rejected(pod, Reason.RESTING, f"for another {resting - now:.0f} s")
+        return Rejected(pod, Reason.RESTING)
     if not any(map(min, pod.size, need)):
         return Rejected(pod, Reason.DOES_NOT_HELP)
     return None
@@ -193,12 +195,20 @@ class _Search:
 
 
 def placeable(pods: Iterable[Pod], elsewhere: Iterable[Place]) -> bool:
-    """Tell whether each receiver finds a node: the largest first, each where it leaves the least."""
-    free = {place.node: place.free for place in elsewhere}
-    for pod in sorted(pods, key=lambda pod: pod.size.memory, reverse=True):
-        fitting = [name for name, room in free.items() if pod.size.within(room)]
-        if not fitting:
+    """Tell whether each receiver finds a node: the largest first, where it leaves the least, and else elsewhere."""
+    sizes = sorted((pod.size for pod in pods), key=lambda size: (size.memory, size.cpu), reverse=True)
+    return _place(sizes, [place.free for place in elsewhere], [_WAYS])
+
+
+def _place(sizes: list[Room], free: list[Room], ways: list[int]) -> bool:
+    if not sizes:
+        return True
+    size = sizes[0]
+    for room in sorted({room for room in free if size.within(room)}):
+        if not ways[0]:
             return False
-        tightest = min(fitting, key=lambda name: (free[name].minus(pod.size), name))
-        free[tightest] = free[tightest].minus(pod.size)
-    return True
+        ways[0] -= 1
+        index = free.index(room)
+        if _place(sizes[1:], [*free[:index], room.minus(size), *free[index + 1 :]], ways):
+            return True
+    return False

@@ -41,6 +41,7 @@ from .world import (
     HoldPhase,
     MigrationOutcome,
     MigrationPhase,
+    NotChosen,
     Outcome,
     Payer,
     Planned,
@@ -61,6 +62,10 @@ _NOBODYS_FAULT: Final = (Reason.CANCELLED, Reason.NEIGHBOUR_GONE)
 _ORDERING: Final = (RequestPhase.SHRINKING, RequestPhase.GROWING, RequestPhase.UNDOING)
 """The phases that change a guest, in the order in which they come."""
 _STEPS_OF_A_PLAN: Final = 4
+_LAST_PATIENCE: Final = 10
+"""How many times as long as a grant may take something is put back that nobody lets us put back."""
+_TOLD: Final = 32
+"""How many neighbours that were not chosen are told about: the schema takes no more."""
 _RECEIVERS_FAULT: Final = (
     Reason.RECEIVER_UNBOUND, Reason.RECEIVER_STARTING, Reason.RECEIVER_GONE, Reason.NO_PLACE,
 )  # fmt: skip
@@ -85,7 +90,7 @@ def decide(world: World, request: Request, now: float, policy: Policy) -> Action
         case RequestPhase.GROWING:
             return _growing(world, request, now, policy)
         case RequestPhase.RELEASING:
-            return _releasing(world, request, now)
+            return _releasing(world, request, now, policy)
         case RequestPhase.UNDOING:
             return _undoing(world, request, now, policy)
         case RequestPhase.SUCCEEDED | RequestPhase.FAILED | RequestPhase.CANCELLED | RequestPhase.PARTIALLY_MOVED:
@@ -210,7 +215,7 @@ def _pending(world: World, request: Request, now: float, policy: Policy) -> Acti
     if has_guest and claimant.uid not in world.guests:
         return _wait(request, Reason.GUEST_SILENT)
     sized = _sized(request, claimant, container, world.guests[claimant.uid] if has_guest else None, policy)
-    if (range_ := claimant.guest) is not None and (outside := _outside(sized, range_)):
+    if outside := _outside(sized, claimant.guest):
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.OUT_OF_RANGE, outside))
     return _plan(world, sized, claimant, now, policy)
 
@@ -222,8 +227,7 @@ def _sized(request: Request, claimant: Pod, container: str, guest: GuestSize | N
         had.cpu if request.cpu is None else request.cpu, had.memory if request.memory is None else request.memory
     )
     # A second plan of the same request: a guest that was made smaller for the first one had more before.
-    same = request.status.claimant == claimant.uid
-    before = (request.status.guest_before if same else None) or guest
+    before = (request.status.guest_before if request.status.order else None) or guest
     status = replace(
         request.status, claimant=claimant.uid, container=container, node=claimant.node, original=had, wanted=wanted,
         target=claimant.with_container(container, wanted), guest_before=before,
@@ -245,10 +249,14 @@ def _guest_after(request: Request, before: GuestSize, had: Room, wanted: Room, p
     return GuestSize(cpus, memory)
 
 
-def _outside(request: Request, range_: GuestRange) -> str:
+def _outside(request: Request, range_: GuestRange | None) -> str:
     """Say what a guest cannot have without a restart."""
     before, after = request.status.guest_before, request.status.guest_after
     if before is None or after is None:
+        return ""
+    if after.memory < GUEST_BLOCK <= before.memory:
+        return "resources.memory: is not more than what QEMU itself needs"
+    if range_ is None:
         return ""
     if after.cpus != before.cpus and not range_.least.cpus <= after.cpus <= range_.most.cpus:
         return f"resources.cpu: the guest can have {range_.least.cpus} to {range_.most.cpus} vCPUs, not {after.cpus}"
@@ -271,7 +279,10 @@ def _plan(world: World, request: Request, claimant: Pod, now: float, policy: Pol
         return _wait(request, Reason.IN_USE)
     if request.dry_run and not grows:
         return _write(request, RequestPhase.SUCCEEDED, Reason.DRY_RUN, finished_at=now)
-    if not request.dry_run and _guest_has(world, request, max):
+    guest_first = _guest_has(world, request, max)
+    if not request.dry_run and (guest_first or not grows) and (refused := _checked(world, request)) is not None:
+        return refused  # nothing is taken from a guest for a size that its pod is not allowed to have
+    if not request.dry_run and guest_first:
         return _write(request, RequestPhase.SHRINKING, Reason.SHRINKING_GUEST, order=_next_order(world, request, now))
     if not grows:
         return _write(request, RequestPhase.SHRINKING, Reason.RESIZING, order=_next_order(world, request, now))
@@ -286,8 +297,15 @@ def _next_order(world: World, request: Request, now: float) -> int:
 
 def _resize_guest(request: Request, size: GuestSize) -> ResizeGuest:
     """Return the order to a guest: what a later phase says counts more than what an earlier one says late."""
-    step = _ORDERING.index(request.status.phase)
-    return ResizeGuest(request.status.claimant, size, request.status.order * _STEPS_OF_A_PLAN + step)
+    return ResizeGuest(request.status.claimant, size, _order_now(request))
+
+
+def _order_now(request: Request) -> int:
+    return request.status.order * _STEPS_OF_A_PLAN + _ORDERING.index(request.status.phase)
+
+
+def _guest_fits(world: World, request: Request) -> bool:
+    return request.status.claimant in world.guests and not _guest_has(world, request, max)
 
 
 def _guest_has(world: World, request: Request, wrong: Callable[[int, int], int]) -> bool:
@@ -312,15 +330,19 @@ def _plan_growth(world: World, request: Request, claimant: Pod, now: float, poli
     node = world.node(claimant.node)
     lacking = ledger.shortfall(node, world.holds.values(), _would_hold(request, now, policy))
     planned: tuple[Planned, ...] = ()
+    not_chosen: tuple[NotChosen, ...] = ()
     if lacking:
         if not request.moves:
             return _wait_with(request, Reason.WAITING_FOR_ROOM, shortfall=lacking)
         choice = _choose(world, request, claimant, lacking, now, policy)
         if choice.reason is not None:
-            return _wait_with(request, choice.reason, choice.message, shortfall=lacking)
+            told = _not_chosen(choice)
+            return _wait_with(request, choice.reason, choice.message, shortfall=lacking, not_chosen=told)
         planned = tuple(_planned(request, pod) for pod in choice.neighbours)
+        not_chosen = _not_chosen(choice)
     changes: dict[str, Any] = {
         "plan": planned,
+        "not_chosen": not_chosen,
         "shortfall": lacking,
         "room_appeared": False,
         "outcome": None,
@@ -335,6 +357,14 @@ def _plan_growth(world: World, request: Request, claimant: Pod, now: float, poli
 
 def _wait_with(request: Request, reason: Reason, message: str = "", **changes: object) -> Actions:
     return _write(request, RequestPhase.PENDING, reason, message, **changes)
+
+
+def _not_chosen(choice: Choice) -> tuple[NotChosen, ...]:
+    others = [item for item in choice.rejected if item.reason is not Reason.IS_CLAIMANT]
+    ordered = sorted(others, key=lambda item: (item.reason is Reason.NOT_A_VM, item.pod.namespace, item.pod.name))
+    return tuple(
+        NotChosen(item.pod.namespace, item.pod.name, item.reason, item.message) for item in ordered[:_TOLD]
+    )  # fmt: skip
 
 
 def _planned(request: Request, pod: Pod) -> Planned:
@@ -400,7 +430,10 @@ def _shrinking(world: World, request: Request, now: float, policy: Policy) -> Ac
         return _smaller_pod(request, claimant, now, policy)
     if (outcome := _stop(world, request, now)) is not None:
         return _undo(request, outcome)
-    if status.guest_after is not None and (claimant.uid not in world.guests or _guest_has(world, request, max)):
+    # Even a guest that is small enough has to have taken this order: one that was given before and comes late would
+    # make it larger than its pod.
+    obeyed = world.orders.get(claimant.uid, 0) >= _order_now(request)
+    if status.guest_after is not None and not (obeyed and _guest_fits(world, request)):
         # What grows, grows after the pod.
         guest = world.guests.get(claimant.uid)
         smaller = guest and GuestSize(*(min(pair) for pair in zip(guest, status.guest_after, strict=True)))
@@ -417,8 +450,9 @@ def _smaller_pod(request: Request, claimant: Pod, now: float, policy: Policy) ->
     if claimant.container(status.container) == status.wanted and claimant.resize is Resize.DONE:
         return _write(request, RequestPhase.GROWING, Reason.GROWING_GUEST)
     if _too_late(request, now, policy.grant_within):
-        message = f"last: {status.reason}"
-        outcome = Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, message)
+        outcome = Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, f"last: {status.reason}")
+        if claimant.container(status.container) != status.wanted:
+            return _undo(request, outcome)  # nobody has taken anything from it yet
         return _write(request, RequestPhase.RELEASING, Reason.RESIZING, outcome=outcome)
     if claimant.container(status.container) != status.wanted:
         return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
@@ -511,14 +545,21 @@ def _try_another(request: Request, failed: Migration, policy: Policy) -> Actions
 
 def _to_commit(world: World, request: Request, *, room_appeared: bool) -> Actions:
     """Try the resize without doing it; then nothing stands in the way of the commit."""
+    if (refused := _checked(world, request)) is not None:
+        return refused
+    reason = Reason.ROOM_APPEARED if room_appeared else Reason.SWITCHING_OVER
+    return _write(request, RequestPhase.COMMITTING, reason, room_appeared=room_appeared)
+
+
+def _checked(world: World, request: Request) -> Actions | None:
+    """Return what to do before a pod may get its size: try it, or give up; nothing once it is known to be allowed."""
     status = request.status
     check = world.checks.get(request.uid)
     if check is None:
         return (CheckResize(request.uid, status.claimant, status.container, status.wanted),)
     if not check.allowed:
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, check.message))
-    reason = Reason.ROOM_APPEARED if room_appeared else Reason.SWITCHING_OVER
-    return _write(request, RequestPhase.COMMITTING, reason, room_appeared=room_appeared)
+    return None
 
 
 # Committing: the hold, then each migration, by one write each
@@ -638,7 +679,7 @@ def _growing(world: World, request: Request, now: float, policy: Policy) -> Acti
 # Releasing: the hold goes once the scheduler counts the new size
 
 
-def _releasing(world: World, request: Request, now: float) -> Actions:
+def _releasing(world: World, request: Request, now: float, policy: Policy) -> Actions:
     found = [item for item in migrations_of(world, request) if item is not None]
     for item in found:
         if (
@@ -647,7 +688,8 @@ def _releasing(world: World, request: Request, now: float) -> Actions:
             and item.status.phase is not MigrationPhase.CANCELLING
         ):
             return (moves.cancel(item, MigrationOutcome(MigrationPhase.CANCELLED, Reason.ROOM_APPEARED)),)
-    if any(not item.status.phase.final for item in found):
+    leaving = any(not item.status.phase.final for item in found)
+    if leaving and not _too_late(request, now, _LAST_PATIENCE * policy.grant_within):
         return _wait(request, Reason.NEIGHBOUR_LEAVING)
     hold = own_hold(world, request)
     claimant = world.pod(request.status.claimant)
@@ -691,7 +733,10 @@ def _undoing(world: World, request: Request, now: float, policy: Policy) -> Acti
     if hold is not None and hold.committed and unseen and patient:
         # They were there when the hold was committed: an old view of them must not decide.
         return _wait(request, Reason.UNDOING, status.message)
-    if (back := _put_back(world, request, patient=patient)) is not None:
+    if (
+        not _too_late(request, now, _LAST_PATIENCE * policy.grant_within)
+        and (back := _put_back(world, request)) is not None
+    ):
         return back
     if hold is not None:
         return (DeleteHold(hold.claimant, hold.version),)
@@ -705,18 +750,20 @@ def _undoing(world: World, request: Request, now: float, policy: Policy) -> Acti
     return _write(request, outcome.phase, outcome.reason, outcome.message, outcome=None, finished_at=now)
 
 
-def _put_back(world: World, request: Request, *, patient: bool) -> Actions | None:
+def _put_back(world: World, request: Request) -> Actions | None:
     """Give the claimant, and then its guest, the old size, where they were told another one."""
     status = request.status
-    claimant = world.pod(status.claimant) if status.claimant else None
+    claimant = world.pod(status.claimant) if status.order else None
     if claimant is None or not claimant.lives:
         return None
     if status.resized and (back := _pod_back(request, claimant)) is not None:
         return back
     guest, before = world.guests.get(claimant.uid), status.guest_before
-    if patient and guest is not None and before is not None and any(map(int.__lt__, guest, before)):
-        return (_resize_guest(request, before),)
-    return None
+    if guest is None or before is None or not any(map(int.__lt__, guest, before)):
+        return None
+    # Never more than its pod has: that may wait for room that somebody has taken.
+    has_room = status.original.within(claimant.given(status.container))
+    return (_resize_guest(request, before),) if has_room else ()
 
 
 def _pod_back(request: Request, claimant: Pod) -> Actions | None:

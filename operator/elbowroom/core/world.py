@@ -312,6 +312,15 @@ class Planned(NamedTuple):
     receiver: str
 
 
+class NotChosen(NamedTuple):
+    """A neighbour that is not moved, and why."""
+
+    namespace: str
+    name: str
+    reason: Reason
+    message: str = ""
+
+
 class FailedMove(NamedTuple):
     """A neighbour whose move has failed for a request."""
 
@@ -351,6 +360,8 @@ class RequestStatus:
     """The number of this plan for the guest's runner: higher than that of any earlier plan for it."""
     shortfall: Room = NOTHING
     plan: tuple[Planned, ...] = ()
+    not_chosen: tuple[NotChosen, ...] = ()
+    """Why other neighbours are not moved, for users: VMs first, and no more than they would read."""
     room_appeared: bool = False
     """The room came by itself: nobody in the plan is moved."""
     round: int = 0
@@ -484,7 +495,8 @@ class World:
     holds: Mapping[str, Hold] = field(default_factory=dict)
     """By the claimant's UID."""
     transfers: Mapping[str, Transfer] = field(default_factory=dict)
-    """By the migration's UID, for migrations that are not over."""
+    """By the migration's UID, for migrations that are not over. The runners were asked after the pods were looked at:
+    what a receiver says is newer than the news that its source is dead."""
     guests: Mapping[str, GuestSize] = field(default_factory=dict)
     """By the pod's UID, for claimants."""
     orders: Mapping[str, int] = field(default_factory=dict)
