@@ -12,13 +12,12 @@ from .search import Result, explore
 
 # With how many faults each world is explored: fewer where it is large already.
 FAULTS = {
-    "in place": 2, "superseded in place": 2, "two in place": 1, "shrinking": 2, "by hand": 2, "old views in place": 1,
-    "nobody else": 1, "a thief": 1, "a filler": 1, "a tight filler": 1, "a large filler": 1, "a controller": 1,
-    "without a guard": 1, "waiting for room": 1, "deferred already": 1, "superseded": 1, "by hand, and a request": 1,
-    "cut off for ever": 1, "dead for ever": 1, "old views": 1, "another try": 1, "another neighbour": 1,
-    "two neighbours, copying": 1, "two neighbours, committing": 1, "two neighbours, swapping": 2,
-    "two requests, copying": 0, "two requests, committing": 1, "two requests, swapping": 1,
-    "each other's neighbour": 0, "two neighbours": 0,
+    "nobody else": 1, "a thief": 1, "in place": 2, "superseded in place": 2, "shrinking": 2, "by hand": 2,
+    "old views in place": 1, "deferred already": 1, "cut off for ever": 1, "dead for ever": 1, "old views": 1,
+    "a controller": 1, "superseded": 1, "by hand, and a request": 1, "another try": 1, "another neighbour": 1,
+    "without a guard": 1, "a tight filler": 1, "a large filler": 1, "a filler": 1, "two in place": 1,
+    "two neighbours, swapping": 1, "two neighbours, committing": 1, "two neighbours, copying": 1,
+    "two requests, swapping": 1, "two requests, committing": 1, "waiting for room": 0, "each other's neighbour": 0,
 }  # fmt: skip
 
 
@@ -30,7 +29,7 @@ def visit(name: str, faults: int) -> Result:
 
 def main() -> int:
     """Explore them, or those that are named; MORE_FAULTS adds to the faults of each."""
-    chosen = [name for name in worlds() if name in (sys.argv[1:] or FAULTS)]
+    chosen = sys.argv[1:] or [*FAULTS]
     more = int(os.environ.get("MORE_FAULTS", "0"))
     began, states, violations = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(2) as pool:

@@ -76,11 +76,14 @@ class Move(IntEnum):
     BRINK = 1
     COMMITTED = 2
     """QEMU stops the guest and sends the rest by itself."""
-    ARRIVED = 3
-    DONE = 4
-    CANCELLED = 5
-    FAILED = 6
-    LOST = 7
+    COMPLETE = 3
+    """All of it is in the receiver; the source may yet fail and take its guest back."""
+    ARRIVED = 4
+    """The source has let go for ever."""
+    DONE = 5
+    CANCELLED = 6
+    FAILED = 7
+    LOST = 8
 
 
 class Transfer(NamedTuple):

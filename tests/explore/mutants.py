@@ -15,13 +15,14 @@ from elbowroom.core.actions import (
     DeleteHold,
     DeletePod,
     FencePod,
+    ReleaseTransfer,
     ResizeGuest,
     WriteMigration,
     WriteRequest,
 )
 from elbowroom.core.world import Hold, HoldPhase, MigrationPhase, RequestPhase, TransferState
 
-from .model import Phase, Pod, Setup, State, drop, put
+from .model import Move, Phase, Pod, Setup, State, drop, put
 from .operator import Brain
 from .scenarios import TWO, worlds
 from .search import Search
@@ -164,6 +165,13 @@ def _committing(state: State) -> bool:
     return any(item.status.phase is RequestPhase.COMMITTING for item in state.requests)
 
 
+def _thief_comes(state: State) -> State:
+    """Have the thief come only now: most have found another place by then."""
+    thief = Pod("thief", spec=1, phase=Phase.PENDING, process=False, movable=False)
+    rest = tuple(item for item in state.scheduler.assumed if item[0] != "thief")
+    return state._replace(pods=put(state.pods, thief), scheduler=state.scheduler._replace(assumed=rest))
+
+
 def _transferring(state: State) -> bool:
     return any(item.status.phase is MigrationPhase.TRANSFERRING for item in state.migrations)
 
@@ -216,6 +224,17 @@ def _done_at_once(world: World, request: Request, found: Actions) -> Actions:
     return found
 
 
+def _complete(state: State) -> bool:
+    return any(item.move is Move.COMPLETE for item in state.transfers)
+
+
+def _release_at_once(world: World, migration: Migration, found: Actions) -> Actions:
+    transfer = world.transfers.get(migration.uid)
+    if transfer is not None and transfer.state is TransferState.COMPLETE:
+        return (ReleaseTransfer(migration.uid, migration.status.attempt),)
+    return found
+
+
 def _no_sweep(world: World) -> Actions:
     del world
     return ()
@@ -224,7 +243,7 @@ def _no_sweep(world: World) -> Actions:
 MUTANTS = (
     Mutant("the neighbour goes before the claimant has asked", "a thief", 0, ((moves, "may_leave", lambda *_: True),)),
     Mutant("a hold counts before the scheduler has said so", "in place", 0, brain=_impatient()),
-    Mutant("the hold is dropped too early", "a thief", 1, brain=_requests(_drop_hold_early), begins=_committing),
+    Mutant("the hold is dropped too early", "a thief", 1, brain=_requests(_drop_hold_early), begins=_committing, then=_thief_comes),
     Mutant("room that was promised to others is taken", "two in place", 0, ((ledger, "shortfall", _freeload),), setup=Setup(TWO, serialised=False)),
     Mutant("the receiver may come to its neighbour's node", "a large filler", 1, setup=Setup(TWO, elsewhere=False), begins=_binding),
     Mutant("the neighbour is deleted before the receiver runs", "nobody else", 0, brain=_migrations(_moved_too_early)),
@@ -241,6 +260,7 @@ MUTANTS = (
     Mutant("orders to guests are not numbered", "shrinking", 1, ((requests, "_resize_guest", _unnumbered),), begins=_shrunk, then=_suspend),
     Mutant("a new scheduler does not wait for the old one's bindings", "in place", 1, setup=Setup(TWO, patient=False)),
     Mutant("only what is bound counts as taken", "a filler", 0, ((requests, "_has_room", _as_seen),), begins=_holding, then=_recreate),
+    Mutant("silence is taken for death", "nobody else", 1, brain=_migrations(_release_at_once), begins=_complete),
     Mutant("it is called done before it is", "in place", 0, brain=_requests(_done_at_once)),
     Mutant("the guest is not grown", "in place", 0, ((requests, "_guest_has", lambda *_: False),)),
     Mutant("every receiver of a finished migration is cleared away", "nobody else", 0, brain=_migrations(_delete_any_receiver)),

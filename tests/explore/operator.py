@@ -65,7 +65,7 @@ _KINDS = ("pods", "holds", "requests", "migrations")
 """What is watched. Runners are asked, and after the pods were looked at."""
 _TRANSFERS = {
     Move.COPYING: TransferState.COPYING, Move.BRINK: TransferState.AT_BRINK, Move.COMMITTED: TransferState.COMMITTED,
-    Move.CANCELLED: TransferState.CANCELLED, Move.FAILED: TransferState.FAILED,
+    Move.COMPLETE: TransferState.SWITCHING, Move.CANCELLED: TransferState.CANCELLED, Move.FAILED: TransferState.FAILED,
 }  # fmt: skip
 
 
@@ -309,7 +309,7 @@ def _judged(move: Move | None, *, source: bool, receiver: bool) -> TransferState
         return TransferState.NOT_STARTED if move is None else _TRANSFERS[move]
     if not receiver or move is None:
         return TransferState.UNKNOWN
-    return TransferState.COMPLETE if move is Move.ARRIVED else TransferState.INCOMPLETE
+    return TransferState.COMPLETE if move in (Move.COMPLETE, Move.ARRIVED) else TransferState.INCOMPLETE
 
 
 def _sorted(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -552,7 +552,9 @@ def _release_transfer(state: State, action: act.ReleaseTransfer) -> State | None
     if found is None or found.receiver in state.cut or not runs(state, found.receiver):
         return None
     # Its source may have died in the middle: then it has not got all of the guest, and says no.
-    return _moved(state, found, Move.DONE) if found.move is Move.ARRIVED else None
+    if found.move is Move.COMPLETE and runs(state, found.source):
+        state = state._replace(broken=f"1: the guest of {found.source} runs in {found.receiver} as well")
+    return _moved(state, found, Move.DONE) if found.move in (Move.COMPLETE, Move.ARRIVED) else None
 
 
 def sentence(action: act.Action) -> str:  # noqa: PLR0911  # one for each kind

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from array import array
+from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,6 +83,8 @@ class Search:
         self._timely = bytearray()
         """Which of them are not done by somebody who has fallen behind."""
         self._ends = bytearray()
+        self._around: tuple[str, ...] = ()
+        """The story of a circle."""
         self._edges = 0
 
     def run(self) -> Result:
@@ -92,7 +95,7 @@ class Search:
             wrong, number = self._no_way_out()
         if not wrong:
             wrong, number = self._circle()
-        story = tuple(self._story(number)) if wrong else ()
+        story = (*self._story(self._path(number)), *self._around) if wrong else ()
         return Result(len(self._keys), self._edges, time.perf_counter() - began, wrong, story)
 
     def first(self, wanted: Callable[[State], bool]) -> State:
@@ -186,15 +189,32 @@ class Search:
             left[ends] = -1
             ends = touched[left[touched] == 0]
         around = np.flatnonzero(left > 0)
-        return ("a circle: it may go on for ever", int(around[0])) if len(around) else ("", 0)
+        if not len(around):
+            return "", 0
+        # Each of these has a step to another of them: following them leads around.
+        inside = left > 0
+        onward = {
+            int(before): int(after)
+            for before, after in zip(sources, targets, strict=True)
+            if inside[before] and inside[after]
+        }
+        path = [int(around[0])]
+        while onward[path[-1]] not in path:
+            path.append(onward[path[-1]])
+        path.append(onward[path[-1]])
+        self._around = ("and from here, around:", *self._story(path))
+        return "a circle: it may go on for ever", path[0]
 
-    def _story(self, number: int) -> list[str]:
-        """Tell how a state is reached, by trying again which step it was."""
+    def _path(self, number: int) -> list[int]:
         path = [number]
         while path[-1]:
             path.append(self._parents[path[-1]])
+        return path[::-1]
+
+    def _story(self, path: list[int]) -> list[str]:
+        """Tell how one state leads to the next, by trying again which step it was."""
         sentences = []
-        for before, after in zip(reversed(path), list(reversed(path))[1:], strict=False):
+        for before, after in pairwise(path):
             state, known = self._codec.decode(self._keys[before])
             key = self._keys[after]
             sentences.append(

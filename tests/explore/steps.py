@@ -22,7 +22,7 @@ Steps = Iterator[tuple[str, State]]
 BEFORE_COMMIT = (Move.COPYING, Move.BRINK)
 _RELYING = (RequestPhase.HOLDING, RequestPhase.MOVING, RequestPhase.COMMITTING, RequestPhase.SWAPPING)
 _GAVE_UP = (RequestPhase.FAILED, RequestPhase.CANCELLED, RequestPhase.PARTIALLY_MOVED)
-AT_SOURCE = (Move.COPYING, Move.BRINK, Move.COMMITTED)
+AT_SOURCE = (Move.COPYING, Move.BRINK, Move.COMMITTED, Move.COMPLETE)
 
 
 def steps(setup: Setup, state: State) -> Steps:
@@ -110,7 +110,7 @@ def _stop_process(state: State, pod: Pod) -> State:
 
 def _without(item: Transfer, uid: str) -> Transfer:
     """Return what becomes of a transfer when one of its sides dies."""
-    if uid == item.source and item.move in AT_SOURCE:
+    if uid == item.source and item.move in AT_SOURCE and item.move is not Move.COMPLETE:
         return item._replace(move=Move.LOST)
     if uid == item.receiver and item.move in AT_SOURCE:
         return item._replace(move=Move.FAILED)  # QEMU resumes the guest where it was
@@ -331,7 +331,9 @@ def _advance(state: State, item: Transfer) -> Iterator[tuple[str, Move]]:
         case Move.COPYING:
             yield f"the guest of {item.source} is at the brink", Move.BRINK
         case Move.COMMITTED:
-            yield f"the guest of {item.source} has arrived in {item.receiver}", Move.ARRIVED
+            yield f"all of the guest of {item.source} is in {item.receiver}", Move.COMPLETE
+        case Move.COMPLETE if runs(state, item.source):
+            yield f"{item.source} lets its guest go", Move.ARRIVED
         case Move.ARRIVED if runs(state, item.source) and runs(state, item.receiver):
             yield f"{item.source} tells {item.receiver} to run the guest", Move.DONE
 
@@ -397,7 +399,7 @@ def _faults(setup: Setup, state: State) -> Steps:
     yield from _tenants(setup, state)
     yield from _users(setup, state)
     for item in state.transfers:
-        if item.move in AT_SOURCE:
+        if item.move in AT_SOURCE and runs(state, item.source):
             yield f"the transfer from {item.source} fails", _set_transfer(state, item._replace(move=Move.FAILED))
         for uid in (item.source, item.receiver):
             if item.move is not Move.CANCELLED and uid not in state.cut and runs(state, uid):
@@ -470,7 +472,8 @@ def _kill_node(state: State, node: str) -> State:
 def _killed(before: State, after: State, pod: Pod) -> State:
     """Note whose guest that was: a receiver without one can die without anybody being lost."""
     committed = any(
-        pod.uid in (item.source, item.receiver) and item.move is Move.COMMITTED for item in before.transfers
+        pod.uid in (item.source, item.receiver) and item.move in (Move.COMMITTED, Move.COMPLETE)
+        for item in before.transfers
     )
     if not pod.vm or not (runs_guest(before, pod) or committed):
         return after

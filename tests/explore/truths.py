@@ -107,8 +107,10 @@ def _unknowable(setup: Setup, state: State, migration: Migration) -> bool:
     return migration.status.committed and not migration.status.phase.final and (cut_off or dead)
 
 
-def _promises(state: State) -> str:
+def _promises(setup: Setup, state: State) -> str:
     """Tell whether each request that has succeeded has done what it was asked to do, the last one about a pod."""
+    if any(new.uid not in {item.uid for item in state.requests} for new in setup.comes):
+        return ""  # it may have come, and be forgotten again
     last = {item.status.claimant: item for item in state.requests if item.status.phase is RequestPhase.SUCCEEDED}
     for uid, request in last.items():
         pod, wanted = find(state.pods, uid), request.status.wanted.cpu // UNIT
@@ -121,7 +123,9 @@ def _promises(state: State) -> str:
 
 def unfinished(setup: Setup, state: State) -> str:
     """5 and 6, for a state in which nothing can happen any more: what has not ended, or was left behind."""
-    return _promises(state) or _not_over(setup, state) or _left_behind(setup, state)
+    if not state.quota and any(item.status.phase is RequestPhase.UNDOING for item in state.requests):
+        return ""  # what the API server refuses to put back is given up later than the clock goes in here
+    return _promises(setup, state) or _not_over(setup, state) or _left_behind(setup, state)
 
 
 def _not_over(setup: Setup, state: State) -> str:
