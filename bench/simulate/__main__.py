@@ -68,9 +68,11 @@ has ten minutes.
 ![How soon VMs have grown, and what was sent for it](simulation.svg)
 
 - **ours**: the cheapest set of neighbours that frees enough. **oldest first**: the oldest neighbours, one after the
-  other, until it is enough. **random**: any, likewise. **none**: nobody is moved, the request waits for room. All keep
-  to the same limits: two moves a node, ten in the cluster, five minutes of rest for a VM that was moved. With two moves
-  a node the order matters: the two oldest are often too small together, and the request gives up.
+  other, as long as those that may follow can make it enough. **random**: any, likewise. **none**: nobody is moved, the
+  request waits for room. All keep to the same limits: two moves a node, ten in the cluster, five minutes of rest for a
+  VM that was moved.
+- *had to wait for a node*: new VMs that found none when they came. Whoever lets more VMs grow has less room for new
+  ones.
 - *p50*, *p95* and *p99* are about the requests that were satisfied. *sent* counts moves that were called off, too.
 - Of the requests that give up when nobody is moved, ours saves {waiting:.0f} %.
 - For each move the oldest ones send {more:.1f} times as much memory as ours.

@@ -66,7 +66,6 @@ class Score:
     grown: int = 0
     in_place: int = 0
     asked: int = 0
-    shrunk: int = 0
     waits: list[float] = field(default_factory=list)
     """Seconds from the wish to its fulfilment."""
     reasons: Counter[str] = field(default_factory=Counter)
@@ -218,14 +217,18 @@ class Simulation:
 
     def _wish(self, wish: Wish) -> None:
         pod = self._store.pod(self._home.get(wish.vm, ""))
-        if pod is None or not pod.lives or pod.containers[0].request == wish.size:
+        self.score.asked += wish.grows
+        if pod is None or not pod.lives:
+            self.score.reasons["no node"] += wish.grows
             return
-        grows = not wish.size.within(pod.containers[0].request)
+        if pod.containers[0].request == wish.size:
+            # An earlier wish was not fulfilled, and now suits it.
+            if wish.grows:
+                self._fulfilled(0.0, in_place=True)
+            return
         uid = f"r{self._count:07}"
         self._count += 1
-        self.score.asked += grows
-        self.score.shrunk += not grows
-        self._growth[uid] = grows
+        self._growth[uid] = wish.grows
         self._store.put_request(
             Request(
                 uid=uid, namespace="x", name=uid, vm=wish.vm, cpu=wish.size.cpu, memory=wish.size.memory,
@@ -390,16 +393,19 @@ class Simulation:
                 self._touch("", found.uid)
 
     def _finished(self, before: Request, action: act.WriteRequest) -> None:
-        status, score = action.status, self.score
+        status = action.status
         self._at(self._now + KEEP + 1.0, self._touch, action.uid)
         if not self._growth[action.uid]:
             return
         if status.phase is RequestPhase.SUCCEEDED:
-            score.grown += 1
-            score.in_place += not status.plan or status.room_appeared
-            score.waits.append(self._now - before.created_at)
+            self._fulfilled(self._now - before.created_at, in_place=not status.plan or status.room_appeared)
         else:
-            score.reasons[str(status.reason)] += 1
+            self.score.reasons[str(status.reason)] += 1
+
+    def _fulfilled(self, seconds: float, *, in_place: bool) -> None:
+        self.score.grown += 1
+        self.score.in_place += in_place
+        self.score.waits.append(seconds)
 
     def _write_migration(self, action: act.WriteMigration) -> None:
         before = self._store.migrations[action.uid]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from elbowroom.core.plan import Choice, obstacle, placeable
 from elbowroom.core.policy import Policy
 from elbowroom.core.reasons import Reason
+from elbowroom.core.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from elbowroom.core.places import Place
     from elbowroom.core.plan import Cost, Rules
-    from elbowroom.core.room import Room
     from elbowroom.core.world import Node, Pod
 
 Order = Callable[["Pod"], Any]
@@ -42,14 +43,18 @@ def at_random(  # noqa: PLR0913, PLR0917  # the signature of `choose`
 def _in_order(  # noqa: PLR0913, PLR0917  # the signature of `choose`, and an order
     node: Node, need: Room, rules: Rules, elsewhere: Sequence[Place], now: float, order: Order
 ) -> Choice:
+    able = [pod for pod in node.pods if pod.counts and obstacle(pod, rules, need, now) is None]
+    most = reduce(Room.most, (pod.size for pod in able), Room())
     chosen: list[Pod] = []
     left = need
-    for pod in sorted((pod for pod in node.pods if pod.counts), key=order):
-        if len(chosen) == rules.at_most or not left:
-            break
-        if obstacle(pod, rules, left, now) is None and placeable((*chosen, pod), elsewhere):
+    for pod in sorted(able, key=order):
+        slots = rules.at_most - len(chosen) - 1
+        rest = left.minus(pod.size).lacking
+        # One is taken only where those that may follow can still make it enough.
+        enough = slots >= 0 and rest.within(Room(most.cpu * slots, most.memory * slots))
+        if enough and any(map(min, pod.size, left)) and placeable((*chosen, pod), elsewhere):
             chosen.append(pod)
-            left = left.minus(pod.size).lacking
+            left = rest
     return Choice((), (), Reason.NOBODY_MOVABLE) if left else Choice(tuple(chosen))
 
 

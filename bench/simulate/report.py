@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TI = 1 << 40
 COLUMNS = (
     "policy", "asked to grow", "satisfied", "in place", "p50", "p95", "p99", "moves", "sent", "sent a move",
-    "moved twice", "gave up",
+    "moved twice", "gave up", "had to wait for a node",
 )  # fmt: skip
 COLOURS = {"ours": "#1f6f5c", "oldest first": "#c8862a", "random": "#8a6fb0", "none": "#8c8c8c"}
 
@@ -32,7 +32,7 @@ def row(name: str, score: Score) -> tuple[str, ...]:
     return (
         name, f"{score.asked:,}", satisfied, in_place, f"{p50:.1f} s", f"{p95:.1f} s", f"{p99:.0f} s", f"{moves:,}",
         f"{score.sent / TI:.1f} TiB", f"{score.sent / moves / (1 << 30):.1f} GiB" if moves else "", f"{twice:,}",
-        f"{score.reasons.total():,}",
+        f"{score.reasons.total():,}", f"{len(score.unplaced):,}",
     )  # fmt: skip
 
 

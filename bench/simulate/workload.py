@@ -45,6 +45,8 @@ class Wish(NamedTuple):
     at: float
     vm: str
     size: Room
+    grows: bool
+    """It is more than what the VM has asked for before."""
 
 
 class Day(NamedTuple):
@@ -87,7 +89,7 @@ def day(nodes: int, vms: int, hours: float, *, fill: float, seed: int) -> Day:
         while (when := when + chance.expovariate(1 / BETWEEN_WISHES)) < min(at + life, end):
             wanted = _sized(cores, memory, _draw(chance, FACTORS))
             if wanted != size:
-                wishes.append(Wish(when, name, wanted))
+                wishes.append(Wish(when, name, wanted, not wanted.within(size)))
                 size = wanted
 
     for _ in range(vms):

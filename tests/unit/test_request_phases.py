@@ -736,7 +736,7 @@ BEFORE_THE_COMMIT = [RequestPhase.HOLDING, RequestPhase.MOVING, RequestPhase.COM
         ({"deleted": True}, (RequestPhase.CANCELLED, Reason.CANCELLED)),
         ({"deadline": 1.0}, (RequestPhase.FAILED, Reason.DEADLINE)),
         ({"suspend": True}, (RequestPhase.PENDING, Reason.SUSPENDED)),
-        ({"suspend": True, "deadline": 1.0}, (RequestPhase.PENDING, Reason.SUSPENDED)),
+        ({"suspend": True, "deadline": 1.0}, (RequestPhase.FAILED, Reason.DEADLINE)),
     ],
 )
 def test_anytime_before_the_commit_it_can_be_stopped(

@@ -86,7 +86,7 @@ class ScaleRequestSpec(Model):
     dry_run: bool = False
     """Make the plan and nothing else."""
     suspend: bool = False
-    """Put everything back that can be, and wait until this is false again."""
+    """Put everything back that can be, and wait until this is false again. The deadline goes on."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """How long a finished request keeps its story before it is removed."""
 

@@ -132,11 +132,9 @@ def _stop(world: World, request: Request, now: float) -> Outcome | None:
         return Outcome(RequestPhase.CANCELLED, Reason.CANCELLED)
     if (newer := _superseded_by(world, request)) is not None:
         return Outcome(RequestPhase.CANCELLED, Reason.SUPERSEDED, f"by {newer.name}")
-    if request.suspend:
-        return Outcome(RequestPhase.PENDING, Reason.SUSPENDED)
     if _too_late(request, now):
         return Outcome(RequestPhase.FAILED, Reason.DEADLINE, f"last: {request.status.reason}")
-    return None
+    return Outcome(RequestPhase.PENDING, Reason.SUSPENDED) if request.suspend else None
 
 
 def _too_late(request: Request, now: float, grace: float = 0.0) -> bool:
