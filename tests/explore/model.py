@@ -103,6 +103,8 @@ class Scheduler(NamedTuple):
     """Pods that it has given a node, and that are not bound yet."""
     ledger: tuple[Hold, ...] = ()
     """The holds that it has heard of."""
+    behind: tuple[tuple[str, str, int], ...] | None = None
+    """Pods, their nodes and sizes as it still sees them, where its watch of pods has fallen behind."""
     flight: tuple[tuple[str, str], ...] = ()
     """Bindings that its predecessor has sent, and that may yet arrive."""
 

@@ -26,6 +26,7 @@ from .model import Move, Phase, Pod, Setup, State, drop, put
 from .operator import Brain
 from .scenarios import TWO, worlds
 from .search import Search
+from .steps import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,6 +236,22 @@ def _release_at_once(world: World, migration: Migration, found: Actions) -> Acti
     return found
 
 
+def _unclaimed(world: World, request: Request, found: Actions) -> Actions:
+    hold = world.holds.get(request.status.claimant)
+    if request.status.phase is RequestPhase.RELEASING and hold is not None:
+        return (DeleteHold(hold.claimant, hold.version),)
+    return found
+
+
+def _swapping(state: State) -> bool:
+    return any(item.status.phase is RequestPhase.SWAPPING for item in state.requests)
+
+
+def _slow_scheduler(state: State) -> State:
+    late = _thief_comes(state)
+    return late._replace(scheduler=late.scheduler._replace(behind=sizes(late)))
+
+
 def _no_sweep(world: World) -> Actions:
     del world
     return ()
@@ -260,6 +277,7 @@ MUTANTS = (
     Mutant("orders to guests are not numbered", "shrinking", 1, ((requests, "_resize_guest", _unnumbered),), begins=_shrunk, then=_suspend),
     Mutant("a new scheduler does not wait for the old one's bindings", "in place", 1, setup=Setup(TWO, patient=False)),
     Mutant("only what is bound counts as taken", "a filler", 0, ((requests, "_has_room", _as_seen),), begins=_holding, then=_recreate),
+    Mutant("the hold goes before the scheduler counts the new size", "in place", 0, brain=_requests(_unclaimed), begins=_swapping, then=_slow_scheduler),
     Mutant("silence is taken for death", "nobody else", 1, brain=_migrations(_release_at_once), begins=_complete),
     Mutant("it is called done before it is", "in place", 0, brain=_requests(_done_at_once)),
     Mutant("the guest is not grown", "in place", 0, ((requests, "_guest_has", lambda *_: False),)),

@@ -129,18 +129,29 @@ def _gone(state: State, pod: Pod) -> State:
 # The scheduler, with the plugin as the protocol describes it
 
 
-def _cached(state: State) -> list[tuple[Pod, str]]:
-    """Return what its cache has: pods with the nodes that they have, or that it has just given them."""
-    assumed = dict(state.scheduler.assumed)
-    return [(pod, pod.node or assumed.get(pod.uid, "")) for pod in state.pods]
+def sizes(state: State) -> tuple[tuple[str, str, int], ...]:
+    """Return pods, their nodes and sizes as they are."""
+    return tuple((pod.uid, pod.node, pod.counted) for pod in state.pods)
+
+
+def _cached(state: State) -> list[tuple[str, str, int]]:
+    """Return what the cache has: pods with the nodes that they have, or that it has just given them."""
+    memory = state.scheduler
+    assumed = dict(memory.assumed)
+    seen = sizes(state) if memory.behind is None else memory.behind
+    return [(uid, node or assumed.get(uid, ""), size) for uid, node, size in seen]
+
+
+def _taken(state: State, node: str) -> int:
+    return sum(size for _, place, size in _cached(state) if place == node)
 
 
 def _lacking(state: State, hold: Hold) -> int | None:
     """Return what a claimant has not asked for yet; nothing where it is not on its node."""
-    pod = find(state.pods, hold.claimant)
-    if pod is None or pod.node != hold.node or pod.phase is Phase.ENDED:
-        return None
-    return max(0, hold.target.cpu // UNIT - pod.counted)
+    for uid, node, size in _cached(state):
+        if uid == hold.claimant and node == hold.node and size:
+            return max(0, hold.target.cpu // UNIT - size)
+    return None
 
 
 def _scheduler(setup: Setup, state: State) -> Steps:
@@ -160,8 +171,12 @@ def _scheduler(setup: Setup, state: State) -> Steps:
     if memory.ledger != state.holds:
         yield "the scheduler hears of a hold", state._replace(scheduler=memory._replace(ledger=state.holds))
     yield from _acknowledge(setup, state)
+    if memory.behind is not None:
+        caught_up = memory._replace(behind=None)
+        yield "the scheduler's watch of pods catches up", state._replace(scheduler=caught_up)
+    heard_of = {uid for uid, _, _ in _cached(state)}
     for pod in state.pods:
-        if not pod.node and pod.phase is Phase.PENDING and not pod.terminating:
+        if not pod.node and pod.phase is Phase.PENDING and not pod.terminating and pod.uid in heard_of:
             yield from _schedule(setup, state, pod)
 
 
@@ -172,7 +187,10 @@ def _schedule(setup: Setup, state: State, pod: Pod) -> Steps:
         if _permitted(state, pod):
             rest = tuple(item for item in memory.assumed if item[0] != pod.uid)
             bound = put(state.pods, pod._replace(node=chosen))
-            new = state._replace(pods=bound, scheduler=memory._replace(assumed=rest))
+            seen = memory.behind and tuple(
+                (uid, chosen if uid == pod.uid else node, size) for uid, node, size in memory.behind
+            )
+            new = state._replace(pods=bound, scheduler=memory._replace(assumed=rest, behind=seen))
             yield f"{pod.uid} is bound to {chosen}", new
         return
     for node, capacity in _distinct(setup, state):
@@ -198,7 +216,7 @@ def _distinct(setup: Setup, state: State) -> Iterator[tuple[str, int]]:
 
 
 def _filter(state: State, pod: Pod, node: str, capacity: int) -> bool:
-    free = capacity - sum(other.counted for other, place in _cached(state) if place == node)
+    free = capacity - _taken(state, node)
     for hold in state.scheduler.ledger:
         if hold.node != node or hold.phase in (HoldPhase.RELEASED, HoldPhase.REFUSED):
             continue
@@ -309,8 +327,7 @@ def _answer(setup: Setup, state: State, hold: Hold) -> Hold:
 
 def _free(setup: Setup, state: State, hold: Hold) -> int:
     """Return what is left on a node once a claimant has grown, pods that are just being placed counted."""
-    used = sum(pod.counted for pod, place in _cached(state) if place == hold.node)
-    return dict(setup.nodes)[hold.node] - used - (_lacking(state, hold) or 0)
+    return dict(setup.nodes)[hold.node] - _taken(state, hold.node) - (_lacking(state, hold) or 0)
 
 
 def _short(setup: Setup, state: State, hold: Hold) -> Room:
@@ -406,8 +423,13 @@ def _faults(setup: Setup, state: State) -> Steps:
                 cut = tuple(sorted((*state.cut, uid)))
                 yield f"nobody can reach the runner of {uid} any more", state._replace(cut=cut)
     if state.scheduler.loaded and (state.scheduler.ledger or state.scheduler.assumed):
-        fresh = state.scheduler._replace(loaded=False, assumed=(), ledger=(), flight=state.scheduler.assumed)
+        fresh = state.scheduler._replace(
+            loaded=False, assumed=(), ledger=(), behind=None, flight=state.scheduler.assumed
+        )
         yield "the scheduler dies, another takes over", state._replace(scheduler=fresh)
+    if setup.views and state.scheduler.loaded and state.scheduler.behind is None:
+        slow = state.scheduler._replace(behind=sizes(state))
+        yield "the scheduler's watch of pods falls behind", state._replace(scheduler=slow)
     if state.quota:
         yield "the quota has no room for the claimant's size any more", state._replace(quota=False)
 
