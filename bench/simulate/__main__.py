@@ -42,7 +42,7 @@ def main() -> None:
         f"{vms:,} VMs at the beginning and {len(drawn.births) - vms:,} more, {len(drawn.wishes):,} wishes in "
         f"{chosen.hours:.0f} hours."
     )
-    print(told + "\n\n" + report.table(scores) + "\n")
+    print(told + "\n\n" + report.table(scores) + "\n\n" + report.why(scores) + "\n")
     if chosen.write is not None:
         (chosen.write / "simulation.md").write_text(page(told, scores, chosen.seed, chosen.fill))
         report.plot(scores, chosen.write / "simulation.svg")

@@ -17,6 +17,7 @@ from elbowroom.core import actions as act
 from elbowroom.core import ledger, sweep
 from elbowroom.core import migration as moves
 from elbowroom.core import request as requests
+from elbowroom.core.reasons import Reason
 from elbowroom.core.room import Room, total
 from elbowroom.core.store import Store
 from elbowroom.core.world import (
@@ -400,7 +401,8 @@ class Simulation:
         if status.phase is RequestPhase.SUCCEEDED:
             self._fulfilled(self._now - before.created_at, in_place=not status.plan or status.room_appeared)
         else:
-            self.score.reasons[str(status.reason)] += 1
+            late = status.reason is Reason.DEADLINE
+            self.score.reasons[f"{status.reason} ({status.message})" if late else str(status.reason)] += 1
 
     def _fulfilled(self, seconds: float, *, in_place: bool) -> None:
         self.score.grown += 1

@@ -50,6 +50,15 @@ def table(scores: dict[str, Score]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
+def why(scores: dict[str, Score]) -> str:
+    """Say why requests gave up."""
+    lines = []
+    for name, score in scores.items():
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in score.reasons.most_common(5) if count)
+        lines.append(f"{name} gave up: {reasons or 'never'}")
+    return "\n".join(lines)
+
+
 def plot(scores: dict[str, Score], target: Path) -> None:
     """Draw how long it takes, and what it costs."""
     mpl.rcParams["svg.hashsalt"] = "elbowroom"

@@ -8,7 +8,7 @@ All of it is drawn before the day begins, from one seed, so every policy sees th
   the day begins have a rest of theirs, by the rule that long ones are met more often.
 - Births: a Poisson process that keeps their number.
 - Wishes: every 6 hours on average (exponential) a VM asks for 1/2 (25 %), 1 (35 %), 2 (30 %) or 4 times (10 %) the
-  size that it was made with.
+  size that it was made with. One in five draws cores and memory apart: more of one, and less of the other.
 - Nodes: all alike, as large as the average of what is asked for, divided by the fill.
 """
 
@@ -28,6 +28,7 @@ FACTORS = ((0.5, 25), (1.0, 35), (2.0, 30), (4.0, 10))
 MEDIAN_LIFE, SIGMA = 8 * HOUR, 1.6
 MEAN_LIFE = MEDIAN_LIFE * math.exp(SIGMA**2 / 2)
 BETWEEN_WISHES = 6 * HOUR
+APART = 0.2
 
 
 class Birth(NamedTuple):
@@ -83,11 +84,13 @@ def day(nodes: int, vms: int, hours: float, *, fill: float, seed: int) -> Day:
         cores = _draw(chance, CORES)
         memory = cores * _draw(chance, GI_A_CORE)
         name = f"vm{len(births):06}"
-        size = _sized(cores, memory, _draw(chance, FACTORS))
+        factor = _draw(chance, FACTORS)
+        size = _sized(cores, memory, factor, factor)
         births.append(Birth(at, name, size, at + life))
         when = at
         while (when := when + chance.expovariate(1 / BETWEEN_WISHES)) < min(at + life, end):
-            wanted = _sized(cores, memory, _draw(chance, FACTORS))
+            factor = _draw(chance, FACTORS)
+            wanted = _sized(cores, memory, factor, _draw(chance, FACTORS) if chance.random() < APART else factor)
             if wanted != size:
                 wishes.append(Wish(when, name, wanted, not wanted.within(size)))
                 size = wanted
@@ -100,5 +103,5 @@ def day(nodes: int, vms: int, hours: float, *, fill: float, seed: int) -> Day:
     return Day(node_size(vms / nodes, fill), tuple(births), tuple(sorted(wishes)))
 
 
-def _sized(cores: float, memory: float, factor: float) -> Room:
-    return Room(int(cores * factor * 1000), int(memory * factor * GI))
+def _sized(cores: float, memory: float, more_cores: float, more_memory: float) -> Room:
+    return Room(int(cores * more_cores * 1000), int(memory * more_memory * GI))
