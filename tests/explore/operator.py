@@ -210,17 +210,21 @@ def _plain(world: World, found: list[act.Action], now: int) -> Iterator[act.Acti
         if not isinstance(action, act.WriteRequest | act.WriteMigration):
             yield action
             continue
-        plain: Any = replace(action.status, reason=None, message="", finished_at=0.0)
-        if isinstance(action, act.WriteRequest):
-            plain = replace(plain, not_chosen=())
-        if plain.outcome is not None:
-            reason = _KEPT.get(plain.outcome.reason, Reason.TRANSFER_FAILED)
-            plain = replace(plain, outcome=plain.outcome._replace(message="", reason=reason))
-        if getattr(plain, "retry_at", now + 1) <= now:
-            plain = replace(plain, retry_at=0.0)
-        kind: Any = world.requests if isinstance(action, act.WriteRequest) else world.migrations
-        if plain != kind[action.uid].status:
-            yield replace(action, status=plain)
+        status: Any = action.status
+        changes: dict[str, Any] = {"reason": None, "message": "", "finished_at": 0.0}
+        if status.outcome is not None:
+            reason = _KEPT.get(status.outcome.reason, Reason.TRANSFER_FAILED)
+            changes["outcome"] = status.outcome._replace(message="", reason=reason)
+        if isinstance(action, act.WriteMigration):
+            before: Any = world.migrations[action.uid].status
+            plain = replace(status, **changes)
+            if plain != before:
+                yield act.WriteMigration(action.uid, action.version, plain)
+            continue
+        before = world.requests[action.uid].status
+        plain = replace(status, **changes, not_chosen=(), retry_at=status.retry_at if status.retry_at > now else 0.0)
+        if plain != before:
+            yield act.WriteRequest(action.uid, action.version, plain)
 
 
 def _gone(state: State, live: State) -> frozenset[str]:
