@@ -252,6 +252,11 @@ def _slow_scheduler(state: State) -> State:
     return late._replace(scheduler=late.scheduler._replace(behind=sizes(late)))
 
 
+def _any_version(world: World, migration: Migration, found: Actions) -> Actions:
+    del world, migration
+    return tuple(replace(action, version="") if isinstance(action, DeletePod) else action for action in found)
+
+
 def _no_sweep(world: World) -> Actions:
     del world
     return ()
@@ -274,6 +279,7 @@ MUTANTS = (
     Mutant("nobody sweeps", "in place", 1, brain=type("Mutant", (Brain,), {"sweep": staticmethod(_no_sweep)})),
     Mutant("the deadline does not count", "nobody else", 1, ((requests, "_too_late", lambda *_: False),)),
     Mutant("a cache is believed about who is gone", "old views", 0, ((moves, "_unproven", lambda *_: ()),), begins=_nobody_made, then=_fall_behind),
+    Mutant("a pod is removed by what it was", "old views", 0, brain=_migrations(_any_version), begins=_transferring, then=_fall_behind),
     Mutant("orders to guests are not numbered", "shrinking", 1, ((requests, "_resize_guest", _unnumbered),), begins=_shrunk, then=_suspend),
     Mutant("a new scheduler does not wait for the old one's bindings", "in place", 1, setup=Setup(TWO, patient=False)),
     Mutant("only what is bound counts as taken", "a filler", 0, ((requests, "_has_room", _as_seen),), begins=_holding, then=_recreate),

@@ -427,7 +427,7 @@ def _detach_receiver(state: State, action: act.DetachReceiver) -> State | None:
 
 def _delete_pod(state: State, action: act.DeletePod) -> State | None:
     pod = find(state.pods, action.uid)
-    if pod is None or pod.terminating:
+    if pod is None or pod.terminating or (action.version and version(pod) != action.version):
         return None
     if not pod.node or pod.phase is Phase.ENDED:
         rest = tuple(item for item in state.scheduler.assumed if item[0] != pod.uid)

@@ -123,8 +123,9 @@ def _promises(setup: Setup, state: State) -> str:
 
 def unfinished(setup: Setup, state: State) -> str:
     """5 and 6, for a state in which nothing can happen any more: what has not ended, or was left behind."""
-    if not state.quota and any(item.status.phase is RequestPhase.UNDOING for item in state.requests):
-        return ""  # what the API server refuses to put back is given up later than the clock goes in here
+    undoing = any(item.status.phase is RequestPhase.UNDOING for item in state.requests)
+    if undoing and (not state.quota or any(pod.tampered for pod in state.pods)):
+        return ""  # what cannot be put back, for others do not let us, is given up later than the clock goes in here
     return _promises(setup, state) or _not_over(setup, state) or _left_behind(setup, state)
 
 

@@ -424,7 +424,7 @@ class TestOver:
         assert decide(replace(self.ITEM, deleted=True), DB, WEB, holds=(hold(HoldPhase.HELD),)) == ()
 
     def test_a_receiver_that_came_late_is_cleared_away(self) -> None:
-        assert decide(self.ITEM, DB, WEB, pod("late", 2, "n2", owner="m1")) == (DeletePod("late"),)
+        assert decide(self.ITEM, DB, WEB, pod("late", 2, "n2", owner="m1")) == (DeletePod("late", "late@1"),)
 
     def test_a_vm_that_has_moved_is_not(self) -> None:
         assert decide(migration(MigrationPhase.SUCCEEDED, finished_at=NOW), DB, RECEIVER) == ()

@@ -705,6 +705,16 @@ class TestUndoing:
         )
         assert decide(mixed, waiting, WEB, guests={"db": GuestSize(2, 4)}) == ()
 
+    def test_a_pod_that_has_become_smaller_stays_so(self) -> None:
+        """To grow again it would need a hold: the scheduler may have given its room to somebody."""
+        shrunk = replace(asked(DB, 1), allocated=Room(1000), fence="r1/1", containers=(Container("vm", Room(1000)),))
+        item = request(
+            RequestPhase.UNDOING, outcome=Outcome(RequestPhase.FAILED, Reason.DEADLINE), plan=(), resized=True,
+            wanted=Room(1000), target=Room(1000), guest_after=GuestSize(1, 0),
+        )  # fmt: skip
+        found = decide(item, shrunk, WEB, guests={"db": GuestSize(1, 0)})
+        assert written(found) == (RequestPhase.FAILED, Reason.DEADLINE)
+
     def test_a_dry_run_puts_nothing_back(self) -> None:
         dry = request(
             RequestPhase.UNDOING, outcome=Outcome(RequestPhase.FAILED, Reason.DEADLINE), plan=(), order=0, dry_run=True
@@ -775,6 +785,15 @@ class TestSweeping:
         waiting = asked(DB, 4, resize=Resize.DEFERRED)
         assert sweep.decide(world(waiting, WEB, requests=over, holds=(hold(committed=True),))) == ()
         assert sweep.decide(world(requests=over, holds=(hold(HoldPhase.CLAIMED, committed=True),))) == (
+            DeleteHold("db", "hold@1"),
+        )
+
+    def test_a_size_that_only_the_kubelet_knows_of_is_not_claimed(self) -> None:
+        """The scheduler's cache may be behind: it would give the room to somebody else."""
+        grown = replace(asked(DB, 4), allocated=Room(4000))
+        held = hold(committed=True)
+        assert sweep.decide(world(grown, RECEIVER, requests=(request(RequestPhase.FAILED),), holds=(held,))) == ()
+        assert sweep.decide(world(requests=(request(RequestPhase.FAILED),), holds=(held,))) == (
             DeleteHold("db", "hold@1"),
         )
 

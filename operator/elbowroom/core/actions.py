@@ -95,9 +95,10 @@ class DetachReceiver:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Remove a pod gracefully, and only this one."""
+    """Remove a pod gracefully, and only this one; with a version, only as it was when it was looked at."""
 
     uid: str
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -431,8 +431,9 @@ def _end(migration: Migration, outcome: MigrationOutcome, now: float) -> Actions
 def _over(world: World, migration: Migration, now: float) -> Actions:
     late = [pod for pod in world.pods_owned_by(migration.uid) if not pod.terminating]
     if late:
-        # Made by somebody who did not know yet that this is over. A receiver that was committed to has no owner.
-        return tuple(DeletePod(pod.uid) for pod in late)
+        # Made by somebody who did not know yet that this is over. A receiver that was committed to has no owner; where
+        # our view is older than that, its version is another one.
+        return tuple(DeletePod(pod.uid, pod.version) for pod in late)
     if any(hold.request == migration.request for hold in world.holds.values()) and migration.request:
         return ()  # whoever gives the hold back has to see how this ended
     if migration.deleted or now > migration.status.finished_at + migration.keep_for:

@@ -759,6 +759,8 @@ def _put_back(world: World, request: Request) -> Actions | None:
     guest, before = world.guests.get(claimant.uid), status.guest_before
     if guest is None or before is None or not any(map(int.__lt__, guest, before)):
         return None
+    if claimant.container(status.container) != status.original:
+        return None
     # Never more than its pod has: that may wait for room that somebody has taken.
     has_room = status.original.within(claimant.given(status.container))
     return (_resize_guest(request, before),) if has_room else ()
@@ -766,7 +768,9 @@ def _put_back(world: World, request: Request) -> Actions | None:
 
 def _pod_back(request: Request, claimant: Pod) -> Actions | None:
     status = request.status
-    if claimant.container(status.container) == status.wanted != status.original:
+    # One that was to become smaller, and was told so late, stays smaller: its room may be somebody else's by now.
+    larger = not status.wanted.within(status.original)
+    if larger and claimant.container(status.container) == status.wanted:
         return (ResizePod(claimant.uid, claimant.version, status.container, status.original),)
     fence = f"{request.uid}/{status.round}"
     if claimant.fence != fence:

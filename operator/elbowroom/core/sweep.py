@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .actions import DeleteHold
-from .world import HoldPhase, MigrationPhase, PodPhase, RequestPhase, Resize
+from .world import HoldPhase, MigrationPhase, PodPhase, RequestPhase
 
 if TYPE_CHECKING:
     from .actions import Actions
@@ -26,8 +26,9 @@ def _orphaned(world: World, hold: Hold) -> bool:
     claimant = world.pod(hold.claimant)
     if claimant is None or claimant.phase is PodPhase.ENDED or not hold.committed:
         return True
-    # A neighbour may have left for it: it goes when the scheduler counts the claimant's size, or nobody moves for it.
+    # A neighbour may have left for it: it goes when nobody moves for it any more, and the scheduler counts its
+    # claimant's size (its cache may be behind: only it can say so), or that size was taken back.
     moving = world.migrations_for(hold.request)
     over = all(item.status.phase.final or item.status.phase is MigrationPhase.MOVED for item in moving)
-    counted = not hold.live or hold.phase is HoldPhase.CLAIMED or claimant.resize is Resize.DONE
-    return hold.phase is HoldPhase.CLAIMED or (over and (request is None or counted))
+    counted = not hold.live or hold.phase is HoldPhase.CLAIMED or not hold.target.within(claimant.size)
+    return hold.phase is HoldPhase.CLAIMED or (over and counted)
