@@ -170,6 +170,8 @@ class Setup(NamedTuple):
     """The scheduler lets no committed hold expire. Only a mutant does."""
     patient: bool = True
     """A new scheduler waits until its predecessor's bindings have arrived. Only a mutant does not."""
+    settles: bool = True
+    """The scheduler promises nothing while it is placing others there. Only a mutant does."""
     heals: bool = True
     """Whoever was cut off is reached again, some time."""
     clears: bool = True

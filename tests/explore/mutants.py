@@ -214,10 +214,6 @@ def _unnumbered(request: Request, size: GuestSize) -> ResizeGuest:
     return ResizeGuest(request.status.claimant, size, 0)
 
 
-def _as_seen(world: World, hold: Hold) -> bool:
-    return not ledger.shortfall(world.node(hold.node), world.holds.values(), hold)
-
-
 def _done_at_once(world: World, request: Request, found: Actions) -> Actions:
     del world
     if request.status.phase is RequestPhase.HOLDING:
@@ -282,7 +278,8 @@ MUTANTS = (
     Mutant("a pod is removed by what it was", "old views", 0, brain=_migrations(_any_version), begins=_transferring, then=_fall_behind),
     Mutant("orders to guests are not numbered", "shrinking", 1, ((requests, "_resize_guest", _unnumbered),), begins=_shrunk, then=_suspend),
     Mutant("a new scheduler does not wait for the old one's bindings", "in place", 1, setup=Setup(TWO, patient=False)),
-    Mutant("only what is bound counts as taken", "a filler", 0, ((requests, "_has_room", _as_seen),), begins=_holding, then=_recreate),
+    Mutant("the scheduler promises while it is placing others", "a filler", 0, setup=Setup(TWO, settles=False), begins=_holding, then=_recreate),
+    Mutant("pods that are bound and not seen by the kubelet do not count", "a filler", 0, ((requests, "_settled", lambda _: True),), begins=_holding, then=_recreate),
     Mutant("the hold goes before the scheduler counts the new size", "in place", 0, brain=_requests(_unclaimed), begins=_swapping, then=_slow_scheduler),
     Mutant("silence is taken for death", "nobody else", 1, brain=_migrations(_release_at_once), begins=_complete),
     Mutant("it is called done before it is", "in place", 0, brain=_requests(_done_at_once)),

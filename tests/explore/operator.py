@@ -283,7 +283,7 @@ def _seen_pod(pod: Pod) -> SeenPod:
     return SeenPod(
         uid=pod.uid, namespace="x", name=pod.name, node=pod.node, allocated=_room(pod.allocated), size=_room(pod.counted),
         containers=(Container("main", _room(pod.spec), _room(pod.allocated)),), vm_container="main" if pod.vm else "", phase=_PHASES[pod.phase], terminating=pod.terminating,
-        resize=_RESIZES[pod.seen], priority=pod.priority, vm=pod.vm, movable=pod.movable, owner=pod.owner,
+        admitted=pod.phase is not Phase.PENDING, resize=_RESIZES[pod.seen], priority=pod.priority, vm=pod.vm, movable=pod.movable, owner=pod.owner,
         attempt=pod.attempt, fence=pod.fence, ready=False, version=version(pod),
     )  # fmt: skip
 

@@ -248,7 +248,9 @@ def _acknowledge(setup: Setup, state: State) -> Steps:
         current = next((item for item in state.holds if item.claimant == hold.claimant), None)
         if current != hold:
             continue  # its write would be refused: it has seen an older one
-        if hold.phase is HoldPhase.PENDING:
+        if hold.phase is HoldPhase.PENDING and not (
+            setup.settles and hold.node in dict(state.scheduler.assumed).values()
+        ):
             answer = _answer(setup, state, hold)
             held = state.held
             if answer.phase is HoldPhase.HELD and _counts_on_it(state, hold):

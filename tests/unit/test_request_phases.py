@@ -35,6 +35,7 @@ from elbowroom.core.world import (
     MigrationPhase,
     Node,
     Outcome,
+    PodPhase,
     Request,
     RequestPhase,
     Resize,
@@ -564,6 +565,12 @@ class TestSwapping:
     def test_the_claimant_asks_first(self) -> None:
         found = decide(self.ITEM, DB, WEB, RECEIVER, holds=(self.HELD,), migrations=(MOVED,))
         assert found == (ResizePod("db", "db@1", "vm", Room(4000)),)
+
+    def test_a_pod_that_was_placed_before_gets_its_room_first(self) -> None:
+        new = pod("new", 1, phase=PodPhase.PENDING, admitted=False)
+        pods = (DB, WEB, RECEIVER, new)
+        found = decide(self.ITEM, *pods, holds=(self.HELD,), migrations=(MOVED,), capacity=5)
+        assert written(found) == (RequestPhase.SWAPPING, Reason.OTHERS_STARTING)
 
     @pytest.mark.parametrize(
         ("state", "reason"), [(Resize.UNSEEN, Reason.RESIZING), (Resize.DEFERRED, Reason.RESIZE_DEFERRED)]

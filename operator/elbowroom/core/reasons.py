@@ -37,6 +37,7 @@ class Reason(StrEnum):
     RUNNER_SILENT = "RunnerSilent"
     RESIZING = "Resizing"
     RESIZE_DEFERRED = "ResizeDeferred"
+    OTHERS_STARTING = "OthersStarting"
     NEIGHBOUR_LEAVING = "NeighbourLeaving"
     GROWING_GUEST = "GrowingGuest"
     SHRINKING_GUEST = "ShrinkingGuest"
@@ -114,6 +115,7 @@ MEANING: Final[dict[Reason, str]] = {
     ),
     Reason.RESIZING: "The kubelet has not answered to the new size yet.",
     Reason.RESIZE_DEFERRED: "The kubelet waits for room: it comes when the neighbours leave.",
+    Reason.OTHERS_STARTING: "A pod that came to the node before has not been seen by its kubelet yet: its room is its.",
     Reason.NEIGHBOUR_LEAVING: "What is left of a neighbour's pod is ending.",
     Reason.GROWING_GUEST: "The pod has its size; the guest is getting vCPUs and memory.",
     Reason.SHRINKING_GUEST: "The guest gives vCPUs and memory back before its pod does.",

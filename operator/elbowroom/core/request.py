@@ -634,12 +634,19 @@ def _swapping(world: World, request: Request, now: float, policy: Policy) -> Act
         # Somebody refuses it again and again, or the kubelet does not answer.
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, f"last: {status.reason}"))
     if claimant.container(status.container) != status.wanted:
+        if moved and not _settled(world.node(status.node)):
+            return _wait(request, Reason.OTHERS_STARTING)
         return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
     if claimant.resize is Resize.INFEASIBLE:
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, "the kubelet calls it infeasible"))
     if claimant.resize is Resize.DEFERRED and not leaving:
         return _still_deferred(world, request, now, policy)
     return _wait(request, Reason.RESIZE_DEFERRED if claimant.resize is Resize.DEFERRED else Reason.RESIZING)
+
+
+def _settled(node: Node) -> bool:
+    """Tell whether all pods of a node have their room. One that its kubelet has not seen would lose it to us."""
+    return all(pod.admitted or pod.terminating or not pod.counts for pod in node.pods)
 
 
 def _still_deferred(world: World, request: Request, now: float, policy: Policy) -> Actions:

@@ -89,6 +89,8 @@ class Pod:
     """Its pod-level request, where it has one: then containers do not count."""
     phase: PodPhase = PodPhase.RUNNING
     terminating: bool = False
+    admitted: bool = True
+    """Its kubelet has acknowledged it: from then on it has its room."""
     resize: Resize = Resize.DONE
     priority: int = 0
     ready: bool = True
