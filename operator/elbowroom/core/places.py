@@ -19,7 +19,7 @@ _LARGEST: Final = 16
 
 
 _LAYERS: Final = 4
-"""How many times those that no other beats are looked for, those that were found before left out."""
+"""By how many others a node may be beaten, at most, to be looked at all the same, and one more."""
 
 
 class Place(NamedTuple):
@@ -77,28 +77,30 @@ class Places:
         return (Place(entry[2], self._free[entry[2]]) for entry in self._by_memory)
 
     def best(self, besides: Collection[str] = ()) -> tuple[Place, ...]:
-        """Return those with the most room, and those that no other beats in both; `besides` are left out."""
-        most_memory = (entry[2] for entry in self._by_memory if entry[2] not in besides)
-        most_cpu = (entry[2] for entry in self._by_cpu if entry[2] not in besides)
-        chosen = {*islice(most_memory, _LARGEST), *islice(most_cpu, _LARGEST)}
-        unbeaten: set[str] = set()
-        for _ in range(_LAYERS):  # several receivers want several nodes of the same kind
-            unbeaten |= {*self._unbeaten({*besides, *unbeaten})}
-        chosen |= unbeaten
-        return tuple(Place(entry[2], self._free[entry[2]]) for entry in sorted(self._entries(chosen)))
+        """Return those with the most room, and those that few others beat in both; `besides` are left out."""
+        most_memory = [*islice((entry for entry in self._by_memory if entry[2] not in besides), _LARGEST)]
+        most_cpu = [*islice((entry for entry in self._by_cpu if entry[2] not in besides), _LARGEST)]
+        chosen = {entry[2] for entry in (*most_memory, *most_cpu)}
+        # Whoever has more cpu than the last of these is one of them.
+        chosen.update(self._unbeaten(besides, enough=-most_cpu[-1][0] if most_cpu else 0))
+        return tuple(
+            Place(name, self._free[name])
+            for _, _, name in sorted(_by_memory(name, self._free[name]) for name in chosen)
+        )
 
-    def _entries(self, names: Iterable[str]) -> Iterator[_Entry]:
-        return (_by_memory(name, self._free[name]) for name in names)
-
-    def _unbeaten(self, besides: Collection[str]) -> Iterator[str]:
-        most = next((-entry[0] for entry in self._by_cpu if entry[2] not in besides), None)
-        best = None
-        for _, cpu, name in self._by_memory:
-            if name not in besides and (best is None or -cpu > best):
-                best = -cpu
-                yield name
-                if best == most:
-                    return
+    def _unbeaten(self, besides: Collection[str], enough: int) -> Iterator[str]:
+        """Return those that no other beats in both, and for several receivers those that only one does, or two."""
+        layers: list[int] = []
+        for _, less_cpu, name in self._by_memory:
+            cpu = -less_cpu
+            if name in besides or (len(layers) == _LAYERS and cpu <= layers[-1]):
+                continue
+            # Those before it have as much memory: it is beaten by the best of each layer that has as much cpu, too.
+            layer = next((number for number, best in enumerate(layers) if best < cpu), len(layers))
+            layers[layer : layer + 1] = [cpu]
+            yield name
+            if len(layers) == _LAYERS and layers[-1] >= enough:
+                return
 
 
 def _by_memory(name: str, free: Room) -> _Entry:
