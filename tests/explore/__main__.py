@@ -16,7 +16,8 @@ FAULTS = {
     "old views in place": 1, "deferred already": 1, "cut off for ever": 1, "dead for ever": 1, "old views": 1,
     "a controller": 1, "superseded": 1, "by hand, and a request": 1, "another try": 1, "another neighbour": 1,
     "without a guard": 1, "a tight filler": 1, "a large filler": 1, "a filler": 1, "two in place": 1,
-    "two neighbours, swapping": 1, "two neighbours, committing": 1, "two neighbours, copying": 1,
+    "nobody else, copying": 2, "nobody else, committing": 2, "nobody else, swapping": 3, "a thief, swapping": 2,
+    "two neighbours, swapping": 2, "two neighbours, committing": 1, "two neighbours, copying": 1,
     "two requests, swapping": 1, "two requests, committing": 1, "waiting for room": 0, "each other's neighbour": 0,
 }  # fmt: skip
 

@@ -134,7 +134,7 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
     # The large ones with faults from some moment on: up to it nothing has gone wrong.
     later = {
         f"{name}, {moment}": partial(_later, found[name], wanted)
-        for name in ("two neighbours", "two requests", "each other's neighbour") for moment, wanted in MOMENTS.items()
+        for name in ("nobody else", "a thief", "two neighbours", "two requests") for moment, wanted in MOMENTS.items()
     }  # fmt: skip
     return {**found, **later}
 
@@ -145,8 +145,11 @@ def _later(world: Callable[[int], Scenario], wanted: Callable[[State], bool], fa
 
 
 def _copying(state: State) -> bool:
+    """Tell whether everybody is being copied: as many as requests and plans are about."""
+    planned = sum(len(item.status.plan) for item in state.requests)
     phases = [item.status.phase for item in state.migrations]
-    return len(phases) == 2 and all(phase is MigrationPhase.TRANSFERRING for phase in phases)
+    everybody = all(item.status.phase is RequestPhase.MOVING for item in state.requests) and len(phases) == planned
+    return everybody and all(phase is MigrationPhase.TRANSFERRING for phase in phases)
 
 
 def _committing(state: State) -> bool:
