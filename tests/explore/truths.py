@@ -10,7 +10,7 @@ from .model import UNIT, Move, Phase, find
 from .steps import given, runs_guest
 
 if TYPE_CHECKING:
-    from elbowroom.core.world import Migration
+    from elbowroom.core.world import Migration, Request
 
     from .model import Setup, State
 
@@ -123,15 +123,21 @@ def _promises(setup: Setup, state: State) -> str:
 
 def unfinished(setup: Setup, state: State) -> str:
     """5 and 6, for a state in which nothing can happen any more: what has not ended, or was left behind."""
-    undoing = any(item.status.phase is RequestPhase.UNDOING for item in state.requests)
-    if undoing and (not state.quota or any(pod.tampered for pod in state.pods)):
-        return ""  # what cannot be put back, for others do not let us, is given up later than the clock goes in here
     return _promises(setup, state) or _not_over(setup, state) or _left_behind(setup, state)
+
+
+def _hindered(state: State, request: Request) -> bool:
+    """Tell whether others keep a request from putting back what it has changed: a quota, or somebody past the scheduler.
+
+    It gives that up later than the clock goes in here; tests of that phase show it.
+    """
+    undoing = request.status.phase is RequestPhase.UNDOING
+    return undoing and (not state.quota or any(pod.tampered for pod in state.pods if pod.node == request.status.node))
 
 
 def _not_over(setup: Setup, state: State) -> str:
     for request in state.requests:
-        if not request.status.phase.final:
+        if not request.status.phase.final and not _hindered(state, request):
             return f"6: the request {request.uid} is still {request.status.phase} ({request.status.reason})"
     for migration in state.migrations:
         # Nobody can tell where a guest is whose runners are cut off for ever; its request has ended all the same.
@@ -141,14 +147,16 @@ def _not_over(setup: Setup, state: State) -> str:
 
 
 def _left_behind(setup: Setup, state: State) -> str:
-    if state.holds:
-        return f"5: a hold for {state.holds[0].claimant} was left behind"
+    hindered = {item.status.claimant for item in state.requests if _hindered(state, item)}
+    for hold in state.holds:
+        if hold.claimant not in hindered:
+            return f"5: a hold for {hold.claimant} was left behind"
     waiting = {item.status.receiver_uid for item in state.migrations if _unknowable(setup, state, item)}
     for pod in state.pods:
         if pod.node in state.dead or pod.uid in state.cut or pod.uid in waiting:
             continue
         if pod.attempt and pod.phase is not Phase.ENDED and not runs_guest(state, pod):
             return f"5: the receiver {pod.uid} was left behind"
-        if pod.process and pod.spec != pod.allocated and not pod.tampered:
+        if pod.process and pod.spec != pod.allocated and not pod.tampered and pod.uid not in hindered:
             return f"5: {pod.uid} still asks for {pod.spec} and has {pod.allocated}"
     return ""

@@ -687,11 +687,7 @@ def _growing(world: World, request: Request, now: float, policy: Policy) -> Acti
 def _releasing(world: World, request: Request, now: float, policy: Policy) -> Actions:
     found = [item for item in migrations_of(world, request) if item is not None]
     for item in found:
-        if (
-            not item.status.phase.final
-            and not item.status.committed
-            and item.status.phase is not MigrationPhase.CANCELLING
-        ):
+        if _can_be_called_off(item):
             return (moves.cancel(item, MigrationOutcome(MigrationPhase.CANCELLED, Reason.ROOM_APPEARED)),)
     leaving = any(not item.status.phase.final for item in found)
     if leaving and not _too_late(request, now, _LAST_PATIENCE * policy.grant_within):
