@@ -1,14 +1,14 @@
-"""`make explore`: every world in turn, two at a time."""
+"""`make explore`: every world in turn, two at a time; first every state of it, then walks with more faults."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 
 from .scenarios import worlds
-from .search import Result, explore
+from .search import Result, Search, explore
 
 # With how many faults each world is explored: fewer where it is large already.
 FAULTS = {
@@ -19,7 +19,9 @@ FAULTS = {
     "nobody else, copying": 2, "nobody else, committing": 2, "nobody else, swapping": 3, "a thief, swapping": 2,
     "two neighbours, swapping": 2, "two neighbours, committing": 1, "two neighbours, copying": 1,
     "two requests, swapping": 1, "two requests, committing": 1, "waiting for room": 0, "each other's neighbour": 0,
+    "a preemptor": 1, "a preemptor of VMs": 1, "an autoscaler": 1, "an autoscaler without a guard": 1, "a container that restarts": 1,
 }  # fmt: skip
+WALKS, WALKED_FAULTS = 500, 3
 
 
 def visit(name: str, faults: int) -> Result:
@@ -28,21 +30,32 @@ def visit(name: str, faults: int) -> Result:
     return explore(world.setup, world.start)
 
 
+def stroll(name: str, faults: int) -> Result:
+    """Go through one world at random."""
+    world = worlds()[name](faults)
+    return Search(world.setup, world.start).wander(
+        int(os.environ.get("WALKS", WALKS)), int(os.environ.get("SEED", "1"))
+    )
+
+
 def main() -> int:
     """Explore them, or those that are named; MORE_FAULTS adds to the faults of each."""
     chosen = sys.argv[1:] or [*FAULTS]
     more = int(os.environ.get("MORE_FAULTS", "0"))
     began, states, violations = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(2) as pool:
-        running = {pool.submit(visit, name, FAULTS[name] + more): (name, FAULTS[name] + more) for name in chosen}
+        running: dict[Future[Result], tuple[str, int, str]] = {}
+        if os.environ.get("WALKS") != "0":
+            for name in sys.argv[1:] or worlds():
+                running[pool.submit(stroll, name, WALKED_FAULTS)] = (name, WALKED_FAULTS, "on walks")
+        if os.environ.get("ONLY") != "walks":
+            for name in chosen:
+                running[pool.submit(visit, name, FAULTS[name] + more)] = (name, FAULTS[name] + more, "in all")
         for future in as_completed(running):
-            name, faults = running[future]
+            name, faults, how = running[future]
             result = future.result()
             states += result.states
-            print(
-                f"{name}, {faults} faults: {result.states:,} states, {result.edges:,} steps, {result.seconds:.0f} s",
-                flush=True,
-            )
+            print(f"{name}, {faults} faults: {result.states:,} states {how}, {result.seconds:.0f} s", flush=True)
             if result.violation:
                 violations += 1
                 print(f"  {result.violation}")

@@ -57,6 +57,8 @@ class Pod(NamedTuple):
     """The kubelet had no room for it when it came: OutOfcpu."""
     kept: bool = False
     """A controller makes another one when it is gone."""
+    restarts: bool = False
+    """Its kubelet starts its container again when that has ended: the guest boots anew."""
 
     @property
     def name(self) -> str:
@@ -107,6 +109,8 @@ class Scheduler(NamedTuple):
     """Pods, their nodes and sizes as it still sees them, where its watch of pods has fallen behind."""
     flight: tuple[tuple[str, str], ...] = ()
     """Bindings that its predecessor has sent, and that may yet arrive."""
+    nominated: tuple[tuple[str, str, str], ...] = ()
+    """Preemptors, the nodes that they are to have, and their victims, which are removed a while later."""
 
 
 class Held(NamedTuple):
@@ -172,6 +176,8 @@ class Setup(NamedTuple):
     """A new scheduler waits until its predecessor's bindings have arrived. Only a mutant does not."""
     settles: bool = True
     """The scheduler promises nothing while it is placing others there. Only a mutant does."""
+    foreign: bool = False
+    """Somebody else resizes VM pods, too, as a vertical autoscaler does."""
     heals: bool = True
     """Whoever was cut off is reached again, some time."""
     clears: bool = True

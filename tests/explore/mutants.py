@@ -243,6 +243,11 @@ def _swapping(state: State) -> bool:
     return any(item.status.phase is RequestPhase.SWAPPING for item in state.requests)
 
 
+def _both_moved(state: State) -> bool:
+    moved = [item for item in state.migrations if item.status.phase is MigrationPhase.MOVED]
+    return len(moved) > 1 and all(pod.spec == pod.allocated for pod in state.pods)
+
+
 def _slow_scheduler(state: State) -> State:
     late = _thief_comes(state)
     return late._replace(scheduler=late.scheduler._replace(behind=sizes(late)))
@@ -251,6 +256,11 @@ def _slow_scheduler(state: State) -> State:
 def _any_version(world: World, migration: Migration, found: Actions) -> Actions:
     del world, migration
     return tuple(replace(action, version="") if isinstance(action, DeletePod) else action for action in found)
+
+
+def _go_anyway(world: World, migration: Migration) -> CommitTransfer:
+    del world
+    return CommitTransfer(migration.uid, migration.status.attempt)
 
 
 def _no_sweep(world: World) -> Actions:
@@ -280,6 +290,8 @@ MUTANTS = (
     Mutant("a new scheduler does not wait for the old one's bindings", "in place", 1, setup=Setup(TWO, patient=False)),
     Mutant("the scheduler promises while it is placing others", "a filler", 0, setup=Setup(TWO, settles=False), begins=_holding, then=_recreate),
     Mutant("pods that are bound and not seen by the kubelet do not count", "a filler", 0, ((requests, "_settled", lambda _: True),), begins=_holding, then=_recreate),
+    Mutant("two claimants of a node ask at the same time", "two requests, one of more weight", 0, ((requests, "_another_waits", lambda *_: False),), begins=_both_moved),
+    Mutant("a guest goes into a receiver that was deleted", "nobody else", 1, ((moves, "_let_go", _go_anyway),), begins=_committing),
     Mutant("the hold goes before the scheduler counts the new size", "in place", 0, brain=_requests(_unclaimed), begins=_swapping, then=_slow_scheduler),
     Mutant("silence is taken for death", "nobody else", 1, brain=_migrations(_release_at_once), begins=_complete),
     Mutant("it is called done before it is", "in place", 0, brain=_requests(_done_at_once)),

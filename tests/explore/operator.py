@@ -41,7 +41,7 @@ from elbowroom.core.world import (
 )
 
 from .model import UNIT, Move, Phase, Pod, Seen, Setup, State, Transfer, find, forget, put
-from .steps import AT_SOURCE, BEFORE_COMMIT, runs, runs_guest, terminate
+from .steps import AT_SOURCE, BEFORE_COMMIT, handed_over, runs, runs_guest, terminate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -188,6 +188,8 @@ class Operator:
 
     def _act(self, state: State, action: act.Action, by: str) -> Iterator[tuple[str, State]]:
         after = self._carry_out[type(action)](state, action)
+        if by and after is not None and isinstance(action, act.CommitTransfer):
+            after = _into_its_end(after, action)
         if after is not None and after != state:
             yield f"{sentence(action)}{by}", after
 
@@ -449,7 +451,10 @@ def _resized_first(state: State, pod: Pod) -> State:
 
 def _leaves_for(state: State, pod: Pod, hold: Hold) -> bool:
     """Tell whether a pod is removed because its guest has moved for a hold. One that was moved by hand leaves for nobody."""
-    return any(item.request == hold.request and item.status.source == pod.uid for item in state.migrations)
+    return any(
+        item.request == hold.request and item.status.source == pod.uid and item.status.committed
+        for item in state.migrations
+    )
 
 
 def _promised(state: State, hold: Hold) -> bool:
@@ -537,18 +542,25 @@ def _start_transfer(state: State, action: act.StartTransfer) -> State | None:
 
 def _commit_transfer(state: State, action: act.CommitTransfer) -> State | None:
     _, found = _transfer(state, action.migration, action.attempt)
-    reached = found is not None and found.source not in state.cut
-    return (
-        _moved(state, found, Move.COMMITTED) if found is not None and reached and found.move in BEFORE_COMMIT else None
-    )
+    if found is None or found.source in state.cut or found.move not in BEFORE_COMMIT:
+        return None
+    return _moved(state, found, Move.COMMITTED)
+
+
+def _into_its_end(state: State, action: act.CommitTransfer) -> State:
+    """Somebody has deleted a receiver, and an operator who has not heard of it lets its guest go there."""
+    _, found = _transfer(state, action.migration, action.attempt)
+    receiver = find(state.pods, found.receiver) if found is not None else None
+    if receiver is None or not receiver.terminating:
+        return state
+    return state._replace(killed=tuple(sorted({*state.killed, receiver.vm})))
 
 
 def _cancel_transfer(state: State, action: act.CancelTransfer) -> State | None:
     _, found = _transfer(state, action.migration, action.attempt)
-    reached = found is not None and found.source not in state.cut
-    return (
-        _moved(state, found, Move.CANCELLED) if found is not None and reached and found.move in BEFORE_COMMIT else None
-    )
+    if found is None or found.source in state.cut or found.move not in BEFORE_COMMIT:
+        return None
+    return _moved(state, found, Move.CANCELLED)
 
 
 def _release_transfer(state: State, action: act.ReleaseTransfer) -> State | None:
@@ -558,7 +570,9 @@ def _release_transfer(state: State, action: act.ReleaseTransfer) -> State | None
     # Its source may have died in the middle: then it has not got all of the guest, and says no.
     if found.move is Move.COMPLETE and runs(state, found.source):
         state = state._replace(broken=f"1: the guest of {found.source} runs in {found.receiver} as well")
-    return _moved(state, found, Move.DONE) if found.move in (Move.COMPLETE, Move.ARRIVED) else None
+    if found.move not in (Move.COMPLETE, Move.ARRIVED):
+        return None
+    return handed_over(_moved(state, found, Move.DONE), found)
 
 
 def sentence(action: act.Action) -> str:  # noqa: PLR0911  # one for each kind

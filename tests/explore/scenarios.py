@@ -119,6 +119,29 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
             [_vm("db", "n1", 2), _filler("api", "n1", 1), _thief("thief", 1)],
             [_grow("r1", "db", 3)],
         ),
+        "a preemptor": (
+            setup._replace(nodes=(("n1", 4), ("n2", 3))),
+            [
+                _vm("db", "n1", 1),
+                _vm("web", "n1", 1),
+                _filler("api", "n1", 2),
+                _filler("job", "n2", 2),
+                _thief("boss", 2)._replace(priority=1),
+            ],
+            [_grow("r1", "db", 2)],
+        ),
+        "a preemptor of VMs": (
+            setup._replace(nodes=(("n1", 4), ("n2", 2))),
+            [*_PAIR, _thief("boss", 4)._replace(priority=1)],
+            _GROW,
+        ),
+        "an autoscaler": (setup._replace(foreign=True), _PAIR, [_grow("r1", "db", 3)]),
+        "an autoscaler without a guard": (setup._replace(foreign=True, guard=False), _PAIR, [_grow("r1", "db", 3)]),
+        "a container that restarts": (
+            setup,
+            [_vm("db", "n1", 1, restarts=True), _vm("web", "n1", 2), _filler("api", "n1", 1)],
+            [_grow("r1", "db", 2)],
+        ),
         "another neighbour": (
             setup._replace(tries=2),
             [_vm("db", "n1", 1), _vm("web", "n1", 1), _vm("a", "n1", 1), _filler("api", "n1", 1)],
@@ -127,6 +150,11 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
         "another try": (setup._replace(tries=2), _PAIR, _GROW),
         "without a guard": (setup._replace(guard=False), [*_PAIR, _thief("thief", 1)], _GROW),
         "two requests": (larger, _FOUR, [_grow("r1", "db", 2), _grow("r2", "web", 2)]),
+        "two requests, one of more weight": (
+            larger,
+            [_FOUR[0]._replace(priority=1), *_FOUR[1:]],
+            [_grow("r1", "db", 2), _grow("r2", "web", 2)],
+        ),
         "each other's neighbour": (setup, _PAIR, [_grow("r1", "db", 3), _grow("r2", "web", 3)]),
         "two neighbours": (larger, [_vm("db", "n1", 2), _vm("a", "n1", 1), _vm("b", "n1", 1)], _GROW),
     }
@@ -134,7 +162,7 @@ def worlds(setup: Setup = PLAIN) -> dict[str, Callable[[int], Scenario]]:
     # The large ones with faults from some moment on: up to it nothing has gone wrong.
     later = {
         f"{name}, {moment}": partial(_later, found[name], wanted)
-        for name in ("nobody else", "a thief", "two neighbours", "two requests") for moment, wanted in MOMENTS.items()
+        for name in ("nobody else", "a thief", "two neighbours", "two requests", "two requests, one of more weight") for moment, wanted in MOMENTS.items()
     }  # fmt: skip
     return {**found, **later}
 

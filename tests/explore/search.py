@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from .model import Setup
 
 _WALKS, _LENGTH = 2_000, 200
+_CALM_AFTER, _ENDS_WITHIN = 150, 600
+"""A walk has faults and people who are behind only for so many steps, and must have ended after so many."""
+_A_FAULT, _A_TICK = 0.06, 0.02
+"""How often a walk takes one, where it could do something else as well."""
 _PACK = Struct(f"<{len(State._fields)}I")
 
 
@@ -114,6 +118,60 @@ class Search:
                     break
                 state, _ = self._codec.decode(self._codec.encode(chance.choice(calm)))
         raise LookupError("there is no such state")
+
+    def wander(self, walks: int, seed: int = 1) -> Result:
+        """Go at random from the start to an end, many times: for more faults than every state can be visited with."""
+        began, chance, seen = time.perf_counter(), random.Random(seed), 0
+        for _ in range(walks):
+            wrong, story = self._walk(chance)
+            seen += len(story)
+            if wrong:
+                story = self._shortened(wrong, story)
+                return Result(seen, seen, time.perf_counter() - began, wrong, tuple(story))
+        return Result(seen, seen, time.perf_counter() - began)
+
+    def _walk(self, chance: random.Random) -> tuple[str, list[str]]:
+        state, story = self._codec.decode(self._keys[0])[0], list[str]()
+        while not (wrong := violation(self._setup, state)):
+            possible = list(self._steps(state))
+            calm = [step for step in possible if step[1].faults == state.faults and step[1] != state]
+            if not calm:
+                return unfinished(self._setup, state), story
+            if len(story) >= _ENDS_WITHIN:
+                return "it has not ended", story
+            said, after = _picked(chance, state, possible, calm, late=len(story) >= _CALM_AFTER)
+            story.append(said)
+            state, _ = self._codec.decode(self._codec.encode(after))
+        return wrong, story
+
+    def _shortened(self, wrong: str, story: list[str]) -> list[str]:
+        """Leave out of a story what it does not need to come to the same end."""
+        size = len(story) // 2
+        while size:
+            at = 0
+            while at < len(story):
+                shorter = self._retold(wrong, [*story[:at], *story[at + size :]])
+                if shorter is None:
+                    at += size
+                else:
+                    story = shorter
+            size //= 2
+        return story
+
+    def _retold(self, wrong: str, told: list[str]) -> list[str] | None:
+        """Return those sentences of a story that can happen, if they lead to what is wrong."""
+        state, story = self._codec.decode(self._keys[0])[0], list[str]()
+        for wanted in told:
+            if violation(self._setup, state):
+                break
+            after = next((new for said, new in self._steps(state) if said == wanted), None)
+            if after is not None:
+                state, _ = self._codec.decode(self._codec.encode(after))
+                story.append(wanted)
+        if violation(self._setup, state) == wrong:
+            return story
+        over = all(new.faults != state.faults or new == state for _, new in self._steps(state))
+        return story if over and unfinished(self._setup, state) == wrong else None
 
     def _visit(self) -> tuple[str, int]:
         number = 0
@@ -221,6 +279,25 @@ class Search:
                 next(said for said, new in self._steps(state) if self._codec.encode(new, state, known) == key)
             )
         return sentences
+
+
+def _picked(
+    chance: random.Random, state: State, possible: list[tuple[str, State]], calm: list[tuple[str, State]], *, late: bool
+) -> tuple[str, State]:
+    """Choose what happens next on a walk."""
+    faults = [step for step in possible if step[1].faults != state.faults]
+    if faults and not late and chance.random() < _A_FAULT:
+        # By kind first: else most would be somebody who deletes some pod.
+        names = {*(pod.uid for pod in state.pods), *(item.uid for item in state.migrations)}
+        kinds: dict[str, list[tuple[str, State]]] = {}
+        for step in faults:
+            kinds.setdefault(" ".join(word for word in step[0].split() if word not in names), []).append(step)
+        return chance.choice(kinds[chance.choice(sorted(kinds))])
+    ticks = [step for step in calm if step[1].now != state.now]
+    rest = [step for step in calm if step[1].now == state.now and not (late and step[0].endswith(BEHIND))]
+    if ticks and (not rest or chance.random() < _A_TICK):
+        return chance.choice(ticks)
+    return chance.choice(rest or calm)
 
 
 def explore(setup: Setup, start: State, *, brain: type[Brain] = Brain, most: int = 20_000_000) -> Result:

@@ -82,17 +82,18 @@ def _resize(state: State, pod: Pod, free: int, *, stopped: bool) -> Steps:
         new = pod._replace(seen=Seen.DEFERRED, since=since)
         yield f"the kubelet defers {pod.uid}", state._replace(pods=put(state.pods, new))
         return
-    if more > free or (pod.seen is Seen.DEFERRED and stopped):
-        return  # pending resizes are tried again only when the API has shown that somebody has gone
+    if more > free or (pod.seen is Seen.DEFERRED and stopped and not _looks(state, pod.node)):
+        return  # pending resizes are tried again when the API has shown that somebody has gone, or with a new one
     first = min(
         (
             other for other in state.pods
-            if other.node == pod.node and other.seen is Seen.DEFERRED and other.spec - other.allocated <= free
+            if other.node == pod.node and other.seen is Seen.DEFERRED and other.phase is Phase.RUNNING
+            and other.spec - other.allocated <= free
         ),
         key=lambda other: (-other.priority, other.since),
         default=pod,
     )  # fmt: skip
-    if pod.seen is Seen.UNSEEN or first.uid == pod.uid:
+    if first.uid == pod.uid or (pod.seen is Seen.UNSEEN and (more <= 0 or pod.priority > first.priority)):
         new = pod._replace(allocated=pod.spec, seen=Seen.IN_PROGRESS if more > 0 else Seen.DONE, since=0)
         grown = forget(state._replace(pods=put(state.pods, new)), pod.uid)
         phases = [item.status.phase for item in state.requests if item.status.claimant == pod.uid]
@@ -100,6 +101,11 @@ def _resize(state: State, pod: Pod, free: int, *, stopped: bool) -> Steps:
         if given_up and more > 0 and not pod.tampered:
             grown = grown._replace(broken=f"{pod.uid} grew after its request had given up")
         yield f"the kubelet grants {pod.uid} its size", grown
+
+
+def _looks(state: State, node: str) -> bool:
+    """Tell whether a kubelet has a new resize: it tries all pending ones with it, by priority, then age."""
+    return any(pod.node == node and pod.seen is Seen.UNSEEN and pod.phase is Phase.RUNNING for pod in state.pods)
 
 
 def _stop_process(state: State, pod: Pod) -> State:
@@ -174,6 +180,8 @@ def _scheduler(setup: Setup, state: State) -> Steps:
     if memory.behind is not None:
         caught_up = memory._replace(behind=None)
         yield "the scheduler's watch of pods catches up", state._replace(scheduler=caught_up)
+    for item in memory.nominated:
+        yield from _preemption(setup, state, *item)
     heard_of = {uid for uid, _, _ in _cached(state)}
     for pod in state.pods:
         if not pod.node and pod.phase is Phase.PENDING and not pod.terminating and pod.uid in heard_of:
@@ -193,12 +201,60 @@ def _schedule(setup: Setup, state: State, pod: Pod) -> Steps:
             new = state._replace(pods=bound, scheduler=memory._replace(assumed=rest, behind=seen))
             yield f"{pod.uid} is bound to {chosen}", new
         return
+    fits = False
     for node, capacity in _distinct(setup, state):
         allowed = not setup.elsewhere or node not in _forbidden(state, pod)
         if node not in state.dead and allowed and _filter(state, pod, node, capacity):
+            fits = True
             assumed = tuple(sorted((*memory.assumed, (pod.uid, node))))
-            new = state._replace(scheduler=memory._replace(assumed=assumed))
+            served = tuple(item for item in memory.nominated if item[0] != pod.uid)
+            new = state._replace(scheduler=memory._replace(assumed=assumed, nominated=served))
             yield f"the scheduler gives {pod.uid} a place on {node}", new
+    if pod.priority and not fits and all(uid != pod.uid for uid, _, _ in memory.nominated):
+        yield from _preempt(setup, state, pod)
+
+
+def _preempt(setup: Setup, state: State, pod: Pod) -> Steps:
+    """Choose a victim whose leaving would let a pod pass Filter; nobody who is part of a hold or a move.
+
+    It is removed later, when the cycle is over.
+    """
+    memory = state.scheduler
+    spared = _part_of_a_hold_or_move(state)
+    for victim in state.pods:
+        if victim.node in ("", *state.dead) or victim.terminating or victim.phase is Phase.ENDED:
+            continue
+        if victim.priority >= pod.priority or victim.name in spared:
+            continue
+        if _filter(state, pod, victim.node, dict(setup.nodes)[victim.node], without=victim.uid):
+            nominated = tuple(sorted((*memory.nominated, (pod.uid, victim.node, victim.uid))))
+            new = state._replace(scheduler=memory._replace(nominated=nominated))
+            yield f"{pod.uid} is to have the place of {victim.uid} on {victim.node}", new
+
+
+def _part_of_a_hold_or_move(state: State) -> set[str]:
+    live = [hold for hold in state.scheduler.ledger if hold.phase not in (HoldPhase.RELEASED, HoldPhase.REFUSED)]
+    found = {name for hold in live for payer in hold.payers for name in (payer.uid, payer.receiver)}
+    found |= {hold.claimant for hold in live}
+    for item in state.migrations:
+        if not item.status.phase.final:
+            found |= {item.status.source, item.status.receiver}
+    return found
+
+
+def _preemption(setup: Setup, state: State, uid: str, node: str, victim: str) -> Steps:
+    """Remove the victim of a preemptor; drop a nomination that is of no use any more."""
+    memory = state.scheduler
+    pod, doomed = find(state.pods, uid), find(state.pods, victim)
+    rest = tuple(item for item in memory.nominated if item[0] != uid)
+    if doomed is not None and not doomed.terminating and doomed.phase is not Phase.ENDED:
+        yield f"{victim} is removed for {uid}", _killed(state, terminate(state, doomed, by_us=False), doomed)
+        return
+    waits = doomed is not None and doomed.phase is not Phase.ENDED
+    useful = pod is not None and not pod.node and _filter(state, pod, node, dict(setup.nodes)[node])
+    if not waits and not useful:
+        new = state._replace(scheduler=memory._replace(nominated=rest))
+        yield f"{uid} is not to have a place on {node} any more", new
 
 
 def _distinct(setup: Setup, state: State) -> Iterator[tuple[str, int]]:
@@ -215,13 +271,19 @@ def _distinct(setup: Setup, state: State) -> Iterator[tuple[str, int]]:
             fresh.add(capacity)
 
 
-def _filter(state: State, pod: Pod, node: str, capacity: int) -> bool:
-    free = capacity - _taken(state, node)
+def _filter(state: State, pod: Pod, node: str, capacity: int, *, without: str = "") -> bool:
+    """Tell whether a pod passes Filter on a node, maybe with a victim imagined away."""
+    cached = _cached(state)
+    free = capacity - sum(size for uid, place, size in cached if place == node and uid != without)
+    for uid, place, _ in state.scheduler.nominated:
+        other = find(state.pods, uid)
+        if place == node and other is not None and uid != pod.uid and other.priority >= pod.priority:
+            free -= other.spec
     for hold in state.scheduler.ledger:
         if hold.node != node or hold.phase in (HoldPhase.RELEASED, HoldPhase.REFUSED):
             continue
         lacking = _lacking(state, hold)
-        if lacking is None:
+        if lacking is None or hold.claimant == without:
             return False
         free -= lacking
     return pod.spec <= free
@@ -248,9 +310,7 @@ def _acknowledge(setup: Setup, state: State) -> Steps:
         current = next((item for item in state.holds if item.claimant == hold.claimant), None)
         if current != hold:
             continue  # its write would be refused: it has seen an older one
-        if hold.phase is HoldPhase.PENDING and not (
-            setup.settles and hold.node in dict(state.scheduler.assumed).values()
-        ):
+        if hold.phase is HoldPhase.PENDING and not (setup.settles and hold.node in _unsettled(state)):
             answer = _answer(setup, state, hold)
             held = state.held
             if answer.phase is HoldPhase.HELD and _counts_on_it(state, hold):
@@ -276,6 +336,12 @@ def _acknowledge(setup: Setup, state: State) -> Steps:
         ):
             answer = replace(hold, shortfall=_short(setup, state, hold))
             yield f"the scheduler says {hold.phase} to the hold of {hold.claimant} again", _write_hold(state, answer)
+
+
+def _unsettled(state: State) -> list[str]:
+    """Return the nodes that the scheduler has promised to pods which are not bound yet."""
+    memory = state.scheduler
+    return [*(node for _, node in memory.assumed), *(node for _, node, _ in memory.nominated)]
 
 
 def _counts_on_it(state: State, hold: Hold) -> bool:
@@ -342,7 +408,8 @@ def _short(setup: Setup, state: State, hold: Hold) -> Room:
 def _qemu(state: State) -> Steps:
     for item in state.transfers:
         for sentence, move in _advance(state, item):
-            yield sentence, _set_transfer(state, item._replace(move=move))
+            after = _set_transfer(state, item._replace(move=move))
+            yield sentence, handed_over(after, item) if move is Move.DONE else after
 
 
 def _advance(state: State, item: Transfer) -> Iterator[tuple[str, Move]]:
@@ -360,6 +427,13 @@ def _advance(state: State, item: Transfer) -> Iterator[tuple[str, Move]]:
 def _set_transfer(state: State, new: Transfer) -> State:
     rest = (item for item in state.transfers if (item.source, item.attempt) != (new.source, new.attempt))
     return state._replace(transfers=tuple(sorted((*rest, new))))
+
+
+def handed_over(state: State, item: Transfer) -> State:
+    """Let a guest take its size with it."""
+    size = next((size for uid, size, _ in state.guests if uid == item.source), 0)
+    rest = (guest for guest in state.guests if guest[0] not in (item.source, item.receiver))
+    return state._replace(guests=tuple(sorted((*rest, (item.receiver, size, 0)))))
 
 
 def runs(state: State, uid: str) -> bool:
@@ -426,7 +500,7 @@ def _faults(setup: Setup, state: State) -> Steps:
                 yield f"nobody can reach the runner of {uid} any more", state._replace(cut=cut)
     if state.scheduler.loaded and (state.scheduler.ledger or state.scheduler.assumed):
         fresh = state.scheduler._replace(
-            loaded=False, assumed=(), ledger=(), behind=None, flight=state.scheduler.assumed
+            loaded=False, assumed=(), ledger=(), behind=None, flight=state.scheduler.assumed, nominated=()
         )
         yield "the scheduler dies, another takes over", state._replace(scheduler=fresh)
     if setup.views and state.scheduler.loaded and state.scheduler.behind is None:
@@ -478,8 +552,21 @@ def _deaths(setup: Setup, state: State) -> Steps:
             ended = _stop_process(state, pod)
             died = pod._replace(process=False, phase=Phase.ENDED)
             yield f"{pod.uid} dies", forget(_killed(state, ended._replace(pods=put(ended.pods, died)), pod), pod.uid)
-        if not pod.terminating and not pod.owner and (not pod.attempt or runs_guest(state, pod)):
+        if not pod.terminating and pod.node:
             yield f"somebody deletes {pod.uid}", _killed(state, terminate(state, pod, by_us=False), pod)
+        elif pod.attempt and not pod.terminating:
+            assumed = tuple(item for item in state.scheduler.assumed if item[0] != pod.uid)
+            unplaced = state._replace(scheduler=state.scheduler._replace(assumed=assumed))
+            yield f"somebody deletes {pod.uid}", _gone(unplaced, pod)
+        # Whoever has seen its guest grow cannot see that it boots anew right afterwards.
+        phases = [item.status.phase for item in state.requests]
+        growing = any(phase is not RequestPhase.RELEASING and not phase.final for phase in phases)
+        if pod.restarts and growing and runs_guest(state, pod):
+            booted = tuple(
+                (uid, min(size, 1) if uid == pod.uid else size, 0 if uid == pod.uid else order)
+                for uid, size, order in state.guests
+            )
+            yield f"the container of {pod.uid} is started again", state._replace(guests=booted)
     for node, _ in _distinct(setup, state):
         if node not in state.dead:
             yield f"{node} dies", _kill_node(state, node)
@@ -519,7 +606,7 @@ def _tenants(setup: Setup, state: State) -> Steps:
                 yield f"somebody binds {pod.uid} to {node} past the scheduler", bound
             if (
                 pod.node == node
-                and not pod.vm
+                and (setup.foreign or not pod.vm)
                 and pod.phase is Phase.RUNNING
                 and pod.seen is Seen.DONE
                 and pod.spec < capacity

@@ -12,7 +12,7 @@ from .steps import given, runs_guest
 if TYPE_CHECKING:
     from elbowroom.core.world import Migration, Request
 
-    from .model import Setup, State
+    from .model import Pod, Setup, State
 
 
 def violation(setup: Setup, state: State) -> str:
@@ -64,13 +64,23 @@ def _nodes(setup: Setup, state: State) -> str:
             return thief
         free = capacity - used
         owed = sum(amount for uid, amount in state.freed if _on(state, uid, node))
-        leaving = sum(pod.allocated for pod in state.pods if pod.node == node and pod.process and pod.terminating)
+        moved = _moved_for(state, {uid for uid, _ in state.freed})
+        leaving = sum(
+            pod.allocated for pod in state.pods
+            if pod.node == node and pod.process and (pod.terminating or pod.uid in moved)
+        )  # fmt: skip
         if owed > free + leaving and setup.guard:
             return f"3: room that was freed on {node} for somebody ({dict(state.freed)}) was given to somebody else"
     for pod in state.pods:
         if pod.rejected:
             return f"4: {pod.uid} ended OutOfcpu on {pod.node}"
     return ""
+
+
+def _moved_for(state: State, claimants: set[str]) -> set[str]:
+    """Return the pods whose guests have moved for somebody: they leave, too."""
+    requests = {item.uid for item in state.requests if item.status.claimant in claimants}
+    return {item.status.source for item in state.migrations if item.status.committed and item.request in requests}
 
 
 def _on(state: State, uid: str, node: str) -> bool:
@@ -86,9 +96,16 @@ def _theft(state: State, node: str, capacity: int) -> str:
     paying = {uid for item in here for uid in item.payers}
     used = 0
     for pod in state.pods:
-        if pod.node == node and pod.process and pod.uid not in paying and not pod.terminating:
+        if pod.node != node or not pod.process or pod.uid in paying or pod.terminating:
+            continue
+        if not _is_empty(state, pod):
             used += max(pod.allocated, promised.get(pod.uid, 0))
     return f"2: the room held for {', '.join(promised)} on {node} was taken" if used > capacity else ""
+
+
+def _is_empty(state: State, pod: Pod) -> bool:
+    """Tell whether a pod's guest has moved: what is left of it leaves."""
+    return bool(pod.vm) and not pod.attempt and not runs_guest(state, pod)
 
 
 def _receivers(state: State) -> str:
@@ -114,7 +131,12 @@ def _promises(setup: Setup, state: State) -> str:
     last = {item.status.claimant: item for item in state.requests if item.status.phase is RequestPhase.SUCCEEDED}
     for uid, request in last.items():
         pod, wanted = find(state.pods, uid), request.status.wanted.cpu // UNIT
-        if pod is None or not pod.process or any(item.created_at > request.created_at for item in state.requests):
+        if (
+            pod is None
+            or not pod.process
+            or pod.tampered
+            or any(item.created_at > request.created_at for item in state.requests)
+        ):
             continue
         if pod.allocated != wanted or uid not in {item[0] for item in state.guests if item[1] == wanted}:
             return f"{request.uid} has succeeded, and {uid} has {pod.allocated} instead of {wanted}"

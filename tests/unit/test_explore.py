@@ -38,6 +38,24 @@ def test_a_request_can_succeed(name: str) -> None:
         assert [item[1] for item in end.guests if item[0] == uid] == [size]
 
 
+@pytest.mark.parametrize("name", worlds())
+def test_walks_with_three_faults_keep_all_promises(name: str) -> None:
+    world = worlds()[name](3)
+    result = Search(world.setup, world.start).wander(walks=30)
+    assert not result.violation, "\n".join((result.violation, *result.story))
+    assert result.states > 100
+
+
+def test_a_walk_that_goes_wrong_is_told_without_what_it_does_not_need() -> None:
+    mutant = next(item for item in MUTANTS if item.name == "the guest grows before its pod")
+    setup, start = mutant.scenario().setup, mutant.start()
+    with mutant.applied():
+        shortest = explore(setup, start, brain=mutant.brain, most=400_000)
+        found = Search(setup, start, brain=mutant.brain).wander(walks=400)
+    assert found.violation == shortest.violation
+    assert len(shortest.story) <= len(found.story) <= len(shortest.story) + 3
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_found_out(mutant: Mutant) -> None:
     start, setup = mutant.start(), mutant.scenario().setup

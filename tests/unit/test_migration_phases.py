@@ -264,6 +264,11 @@ class TestSwitchingOver:
     def test_the_runner_is_told(self, state: TransferState) -> None:
         assert decide(self.ITEM, **transfer(state)) == (CommitTransfer("m1", 1001),)
 
+    @pytest.mark.parametrize("state", [TransferState.COPYING, TransferState.AT_BRINK])
+    def test_a_guest_does_not_go_into_a_receiver_that_somebody_has_deleted(self, state: TransferState) -> None:
+        doomed = replace(RECEIVER, terminating=True)
+        assert decide(self.ITEM, DB, WEB, doomed, **transfer(state)) == (CancelTransfer("m1", 1001),)
+
     @pytest.mark.parametrize("state", [TransferState.COMMITTED, TransferState.SWITCHING])
     def test_it_waits(self, state: TransferState) -> None:
         assert written(decide(self.ITEM, **transfer(state))) == (MigrationPhase.SWITCHING_OVER, Reason.SWITCHING_OVER)

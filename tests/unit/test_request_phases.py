@@ -572,6 +572,12 @@ class TestSwapping:
         found = decide(self.ITEM, *pods, holds=(self.HELD,), migrations=(MOVED,), capacity=5)
         assert written(found) == (RequestPhase.SWAPPING, Reason.OTHERS_STARTING)
 
+    def test_another_claimant_that_has_asked_gets_its_room_first(self) -> None:
+        other = hold(claimant="api", request="r2", committed=True, target=Room(2000), payers=())
+        pods = (DB, WEB, RECEIVER, asked(pod("api", 1), 2, resize=Resize.DEFERRED))
+        found = decide(self.ITEM, *pods, holds=(self.HELD, other), migrations=(MOVED,), capacity=5)
+        assert written(found) == (RequestPhase.SWAPPING, Reason.OTHERS_GROWING)
+
     @pytest.mark.parametrize(
         ("state", "reason"), [(Resize.UNSEEN, Reason.RESIZING), (Resize.DEFERRED, Reason.RESIZE_DEFERRED)]
     )

@@ -341,7 +341,7 @@ def _switching_over(world: World, migration: Migration) -> Actions:
         case TransferState.ARRIVED:
             return (ReleaseTransfer(migration.uid, status.attempt),)
         case TransferState.NOT_STARTED | TransferState.COPYING | TransferState.AT_BRINK:
-            return (CommitTransfer(migration.uid, status.attempt),)
+            return (_let_go(world, migration),)
         case TransferState.LEFT | TransferState.COMPLETE | TransferState.INCOMPLETE | TransferState.UNKNOWN if (
             questions := _unproven(world, migration, status.source, status.receiver_uid)
         ):
@@ -358,6 +358,13 @@ def _switching_over(world: World, migration: Migration) -> Actions:
             return _write(migration, status.phase, Reason.RUNNER_SILENT)
         case _:
             assert_never(transfer.state)
+
+
+def _let_go(world: World, migration: Migration) -> CommitTransfer | CancelTransfer:
+    """Let a guest switch over; but not into a receiver that somebody has deleted since, while it is still at home."""
+    receiver = receiver_of(world, migration)
+    doomed = receiver is not None and not receiver.lives
+    return (CancelTransfer if doomed else CommitTransfer)(migration.uid, migration.status.attempt)
 
 
 def _nobody_has_it(state: TransferState, source: Pod | None, receiver: Pod | None) -> bool:

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     RESIZING = "Resizing"
     RESIZE_DEFERRED = "ResizeDeferred"
     OTHERS_STARTING = "OthersStarting"
+    OTHERS_GROWING = "OthersGrowing"
     NEIGHBOUR_LEAVING = "NeighbourLeaving"
     GROWING_GUEST = "GrowingGuest"
     SHRINKING_GUEST = "ShrinkingGuest"
@@ -116,6 +117,7 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.RESIZING: "The kubelet has not answered to the new size yet.",
     Reason.RESIZE_DEFERRED: "The kubelet waits for room: it comes when the neighbours leave.",
     Reason.OTHERS_STARTING: "A pod that came to the node before has not been seen by its kubelet yet: its room is its.",
+    Reason.OTHERS_GROWING: "Another claimant on the node has asked first: the room that is being freed is its.",
     Reason.NEIGHBOUR_LEAVING: "What is left of a neighbour's pod is ending.",
     Reason.GROWING_GUEST: "The pod has its size; the guest is getting vCPUs and memory.",
     Reason.SHRINKING_GUEST: "The guest gives vCPUs and memory back before its pod does.",

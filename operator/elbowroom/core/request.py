@@ -636,6 +636,8 @@ def _swapping(world: World, request: Request, now: float, policy: Policy) -> Act
     if claimant.container(status.container) != status.wanted:
         if moved and not _settled(world.node(status.node)):
             return _wait(request, Reason.OTHERS_STARTING)
+        if moved and _another_waits(world, request):
+            return _wait(request, Reason.OTHERS_GROWING)
         return (ResizePod(claimant.uid, claimant.version, status.container, status.wanted),)
     if claimant.resize is Resize.INFEASIBLE:
         return _undo(request, Outcome(RequestPhase.FAILED, Reason.RESIZE_REFUSED, "the kubelet calls it infeasible"))
@@ -647,6 +649,17 @@ def _swapping(world: World, request: Request, now: float, policy: Policy) -> Act
 def _settled(node: Node) -> bool:
     """Tell whether all pods of a node have their room. One that its kubelet has not seen would lose it to us."""
     return all(pod.admitted or pod.terminating or not pod.counts for pod in node.pods)
+
+
+def _another_waits(world: World, request: Request) -> bool:
+    """Tell whether another claimant here has asked and waits: the kubelet might give us what is freed for it."""
+    status = request.status
+    for hold in world.holds.values():
+        if hold.claimant != status.claimant and hold.node == status.node and hold.committed and hold.live:
+            other = world.pod(hold.claimant)
+            if other is not None and other.lives and other.size.minus(other.allocated).lacking:
+                return True
+    return False
 
 
 def _still_deferred(world: World, request: Request, now: float, policy: Policy) -> Actions:
