@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 
 python := .venv/bin/python
-go_sources := $(shell find testbed -name '*.go' -o -name 'go.*') scripts/build-testbed
+go_sources := $(shell find testbed scheduler -name '*.go' -o -name 'go.*') scripts/build-testbed
 demo_dir ?= .cache/demo
 
 .PHONY: help
@@ -38,7 +38,7 @@ demo-down: ## stop the demo's cluster
 .PHONY: test
 test: bin/testbed qemu .cache/guest/complete ## run all tests
 	@scripts/setup-test-tools
-	@cd testbed && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)
+	@for module in scheduler testbed; do (cd $$module && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)) || exit; done
 	@$(python) -m pytest $(ARGS)
 
 .PHONY: explore
@@ -53,13 +53,14 @@ lint: .venv/.complete ## check style, types and layers
 	@.venv/bin/lint-imports --cache-dir .cache/import-linter | tail -n 4
 	@.venv/bin/shellcheck .ci/run $$(grep -lE '^#!.*bash' scripts/*)
 	@scripts/check-gofmt
+	@cd scheduler && ../scripts/go vet ./...
 	@cd testbed && ../scripts/go vet ./...
 	@cd tests/guest && ../../scripts/go vet ./...
 
 .PHONY: format
 format: .venv/.complete ## put the code into shape
 	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
-	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w testbed tests/guest
+	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w scheduler testbed tests/guest
 
 .PHONY: crds
 crds: .venv/.complete ## write crds/ anew from the models

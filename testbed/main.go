@@ -11,12 +11,12 @@ import (
 	componentcli "k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // version metric
 
+	scheduler "elbowroom.dev/scheduler/app"
 	"elbowroom.dev/testbed/internal/cli"
 	"elbowroom.dev/testbed/internal/footprint"
 	"elbowroom.dev/testbed/internal/parent"
@@ -28,7 +28,7 @@ var faces = map[string]func() int{
 	"etcd":                    func() int { etcdmain.Main(os.Args); return 0 },
 	"kube-apiserver":          func() int { return componentcli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return componentcli.Run(controllermanager.NewControllerManagerCommand()) },
-	"kube-scheduler":          func() int { return componentcli.Run(scheduler.NewSchedulerCommand()) },
+	"kube-scheduler":          func() int { return componentcli.Run(scheduler.NewCommand()) },
 }
 
 func init() {

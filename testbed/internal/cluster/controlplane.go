@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,9 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"elbowroom.dev/scheduler/plugin"
 	"elbowroom.dev/testbed/internal/network"
 	"elbowroom.dev/testbed/internal/pki"
 )
@@ -43,6 +47,9 @@ func (s *Supervisor) newControlPlane() (map[string]*component, error) {
 		if err := c.kubeconfig(componentKubeconfig(name), apiServerURL, pair); err != nil {
 			return nil, err
 		}
+	}
+	if err := writeSchedulerConfig(); err != nil {
+		return nil, err
 	}
 	components := map[string]*component{}
 	for name, part := range map[string]struct {
@@ -132,7 +139,31 @@ func (s *Supervisor) controllerManagerArguments() []string {
 	)
 }
 
-func (s *Supervisor) schedulerArguments() []string { return s.own(scheduler, s.credentials.scheduler) }
+func (s *Supervisor) schedulerArguments() []string {
+	return append(s.own(scheduler, s.credentials.scheduler), "--config="+schedulerConfig())
+}
+
+func schedulerConfig() string { return filepath.Join(inside, "components", scheduler+".yaml") }
+
+// writeSchedulerConfig enables our plugins for every pod. A configuration file has to say where the API server is, too.
+func writeSchedulerConfig() error {
+	config := map[string]any{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		"clientConnection": map[string]any{"kubeconfig": componentKubeconfig(scheduler), "qps": 500, "burst": 500},
+		"profiles": []any{map[string]any{
+			"schedulerName": "default-scheduler",
+			"plugins": map[string]any{"multiPoint": map[string]any{
+				"enabled":  []any{map[string]any{"name": plugin.Name}, map[string]any{"name": plugin.PreemptionName}},
+				"disabled": []any{map[string]any{"name": names.DefaultPreemption}},
+			}},
+		}},
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(schedulerConfig(), text, 0o600)
+}
 
 // healthCheck asks an address over TLS, with the server's certificate verified, whether all is well.
 func healthCheck(url string, authority *pki.Authority, client pki.Pair) (func(context.Context) error, error) {

@@ -1,0 +1,202 @@
+// Package book keeps the holds and migrations that the scheduler has heard of, by what is asked about them.
+//
+// Reading is one atomic load: a Page never changes, so that a scheduling cycle sees one and the same from beginning to end.
+package book
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"elbowroom.dev/scheduler/holds"
+)
+
+// Name is a pod by its namespace and name: a receiver is named before it exists.
+type Name struct{ Namespace, Name string }
+
+// Receiver says what is known of a pod that a hold or a migration names. The pod itself is not asked.
+type Receiver struct {
+	// Hold is the one whose neighbour it receives; nil where a VM is moved by hand, or its hold is gone.
+	Hold *holds.Hold
+	// Request is the UID of the request that it is for, if any.
+	Request string
+	// Avoids is the node that its guest comes from.
+	Avoids string
+}
+
+// Page is all that is known at one moment.
+type Page struct {
+	// Version grows with each change.
+	Version    uint64
+	byClaimant map[string]*holds.Hold
+	byNode     map[string][]*holds.Hold
+	receivers  map[Name]Receiver
+	// moving are the UIDs of claimants, and of pods whose guests are to move or do; and for whom.
+	moving map[string]string
+	// sources are the UIDs of pods whose guests move, by the request that moves them.
+	sources map[string]string
+}
+
+// Empty tells whether nobody holds or moves anything.
+func (p *Page) Empty() bool { return len(p.byNode) == 0 && len(p.receivers) == 0 }
+
+// OnNode returns the live holds of a node.
+func (p *Page) OnNode(node string) []*holds.Hold { return p.byNode[node] }
+
+// Nodes returns the nodes that have live holds.
+func (p *Page) Nodes() iter.Seq[string] { return maps.Keys(p.byNode) }
+
+// Hold returns the hold of a claimant, or nil.
+func (p *Page) Hold(claimant string) *holds.Hold { return p.byClaimant[claimant] }
+
+// All returns every hold, live or not.
+func (p *Page) All() []*holds.Hold { return slices.Collect(maps.Values(p.byClaimant)) }
+
+// Receiver tells whether a pod is named as a receiver.
+func (p *Page) Receiver(namespace, name string) (Receiver, bool) {
+	receiver, found := p.receivers[Name{namespace, name}]
+	return receiver, found
+}
+
+// Spared tells whether nobody may preempt a pod, and why.
+func (p *Page) Spared(namespace, name, uid string) (string, bool) {
+	if why, found := p.moving[uid]; found {
+		return why, true
+	}
+	if _, found := p.receivers[Name{namespace, name}]; found {
+		return "it receives a guest", true
+	}
+	return "", false
+}
+
+// Conflict says who else counts on a claimant or a neighbour of a hold. Nobody: nothing.
+func (p *Page) Conflict(hold *holds.Hold) string {
+	taken := map[string]string{}
+	for uid, request := range p.sources {
+		if request != hold.Request.UID {
+			taken[uid] = "another migration moves it"
+		}
+	}
+	for _, other := range p.byClaimant {
+		if other.Claimant.UID == hold.Claimant.UID || !other.Promised() {
+			continue
+		}
+		taken[other.Claimant.UID] = "it has a hold of its own"
+		for _, payer := range other.Payers {
+			taken[payer.Pod.UID] = "it leaves for " + other.Claimant.Name
+		}
+	}
+	for _, payer := range hold.Payers {
+		if why, found := taken[payer.Pod.UID]; found {
+			return "neighbour " + payer.Pod.Name + ": " + why
+		}
+	}
+	if why, found := taken[hold.Claimant.UID]; found {
+		return "claimant " + hold.Claimant.Name + ": " + why
+	}
+	return ""
+}
+
+// Book is written by whoever watches holds and migrations.
+type Book struct {
+	mu         sync.Mutex
+	holds      map[string]*holds.Hold
+	migrations map[string]*holds.Migration
+	// placed are receivers that have a node, and are not bound yet or have just been.
+	placed  map[Name]string
+	current atomic.Pointer[Page]
+}
+
+// New returns an empty one.
+func New() *Book {
+	b := &Book{holds: map[string]*holds.Hold{}, migrations: map[string]*holds.Migration{}, placed: map[Name]string{}}
+	b.current.Store(&Page{})
+	return b
+}
+
+// Page returns what is known now.
+func (b *Book) Page() *Page { return b.current.Load() }
+
+// PutHold enters a hold, or its change. It returns what was known of it before.
+func (b *Book) PutHold(hold *holds.Hold) (before *holds.Hold) {
+	b.change(func() { before, b.holds[hold.Name] = b.holds[hold.Name], hold })
+	return before
+}
+
+// DropHold forgets one. It returns what was known of it.
+func (b *Book) DropHold(name string) (before *holds.Hold) {
+	b.change(func() { before = b.holds[name]; delete(b.holds, name) })
+	return before
+}
+
+// PutMigration enters a move that is not over.
+func (b *Book) PutMigration(migration *holds.Migration) {
+	b.change(func() { b.migrations[migration.UID] = migration })
+}
+
+// DropMigration forgets one.
+func (b *Book) DropMigration(uid string) { b.change(func() { delete(b.migrations, uid) }) }
+
+// Place notes that a receiver has a node.
+func (b *Book) Place(name Name, node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.placed[name] = node
+}
+
+// Unplace notes that it has none any more.
+func (b *Book) Unplace(name Name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.placed, name)
+}
+
+// Placed tells whether a receiver has a node.
+func (b *Book) Placed(name Name) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, found := b.placed[name]
+	return found
+}
+
+func (b *Book) change(make func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	make()
+	page := b.page()
+	maps.DeleteFunc(b.placed, func(name Name, _ string) bool { _, named := page.receivers[name]; return !named })
+	b.current.Store(page)
+}
+
+func (b *Book) page() *Page {
+	page := &Page{
+		Version: b.current.Load().Version + 1, byClaimant: make(map[string]*holds.Hold, len(b.holds)), byNode: map[string][]*holds.Hold{},
+		receivers: map[Name]Receiver{}, moving: map[string]string{}, sources: map[string]string{},
+	}
+	for _, migration := range b.migrations {
+		page.sources[migration.Source] = migration.Request
+		page.moving[migration.Source] = "its guest is moved"
+		if migration.Receiver != "" {
+			page.receivers[Name{migration.Namespace, migration.Receiver}] = Receiver{Request: migration.Request, Avoids: migration.SourceNode}
+		}
+	}
+	for _, hold := range b.holds {
+		page.byClaimant[hold.Claimant.UID] = hold
+		if !hold.Live() {
+			continue
+		}
+		page.byNode[hold.Node] = append(page.byNode[hold.Node], hold)
+		page.moving[hold.Claimant.UID] = "room is held for it"
+		for _, payer := range hold.Payers {
+			page.moving[payer.Pod.UID] = "its guest is to move for " + hold.Claimant.Name
+			page.receivers[Name{payer.Pod.Namespace, payer.Receiver}] = Receiver{Hold: hold, Request: hold.Request.UID, Avoids: hold.Node}
+		}
+	}
+	for _, here := range page.byNode {
+		slices.SortFunc(here, func(a, b *holds.Hold) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return page
+}
