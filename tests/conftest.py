@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.holds import install
 from support.inside import Inside
 from support.namespace import fresh_namespace
-from support.testbed import Testbed
+from support.testbed import ROOT, Testbed
 from support.vms import Vms, new_authority
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     try:
         # A short grace: tests kill nodes and wait for the cluster to notice.
         with Testbed(directory, nodes=3, flags=("--cpu", "4", "--memory", "8Gi", "--node-grace", "12s")) as running:
+            install(running, ROOT)
             yield running
     finally:
         shutil.rmtree(ARTIFACTS, ignore_errors=True)
