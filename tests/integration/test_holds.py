@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from elbowroom.core.quantity import millicores
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from support.namespace import Json, Namespace
 
-MEMORY = "64Mi"
-GIB = 2**20 * 64
+MEMORY, BYTES = "64Mi", 64 * 2**20
 
 
 @pytest.fixture
@@ -26,12 +25,12 @@ def holds(namespace: Namespace) -> Iterator[Holds]:
     made.close()
 
 
-def placed(name: str, node: str, cpu: str, **spec: object) -> Json:
+def placed(name: str, node: str, cpu: str, **spec: Any) -> Json:
     """Describe a pod that is on a node already: no scheduler is asked."""
     return pod(name, IDLE, cpu=cpu, memory=MEMORY, nodeName=node, **spec)
 
 
-def anywhere(name: str, cpu: str, node: str, **spec: object) -> Json:
+def anywhere(name: str, cpu: str, node: str, **spec: Any) -> Json:
     """Describe a pod that would like to come to a node."""
     return pod(name, IDLE, cpu=cpu, memory=MEMORY, node=node, **spec)
 
@@ -80,7 +79,7 @@ def test_held_room_is_kept_from_a_crowd_and_goes_to_its_claimant(
     namespace.until_deferred("db")
     holds.until(hold, "Claimed")
     namespace.kubectl("delete", "pod", "web", "--grace-period=1")
-    namespace.until_resized("db", Size(3000, GIB), within=15)
+    namespace.until_resized("db", Size(3000, BYTES), within=15)
     # What the neighbour had beyond the need is everybody's, and nobody starves.
     until("the surplus is used", lambda: used(namespace, extra_node) == 4000)
     stays("nobody is overcommitted", lambda: used(namespace, extra_node) == 4000, during=1)

@@ -45,7 +45,7 @@ class Holds:
         **spec: object,
     ) -> str:
         """Make a hold; `payers` are neighbours by the names of their receivers."""
-        name = claimant["metadata"]["uid"]
+        name = str(claimant["metadata"]["uid"])
         expires = (datetime.now(UTC) + timedelta(seconds=lasts)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         request = {"namespace": self.namespace.name, "name": "grow", "uid": secrets.token_hex(8)}
         body = {
@@ -63,8 +63,7 @@ class Holds:
 
     def get(self, name: str) -> Json:
         """Return a hold."""
-        found: Json = self._api.get_cluster_custom_object(*_KIND, name)
-        return found
+        return self.namespace.testbed.plain(self._api.get_cluster_custom_object(*_KIND, name))
 
     def patch(self, name: str, **spec: object) -> None:
         """Change a hold."""

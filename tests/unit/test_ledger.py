@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import os
+import random
+import subprocess
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -13,6 +17,9 @@ from elbowroom.core.world import Hold, HoldPhase, Node, Payer, Pod, PodPhase
 from hypothesis import given
 from hypothesis import strategies as st
 from support.testbed import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILES = sorted((ROOT / "tests" / "data" / "ledger").glob("*.yaml"))
 CASES = [(path.stem, case) for path in FILES for case in yaml.safe_load(path.read_text())]
@@ -60,6 +67,63 @@ def test_case(file: str, case: dict[str, Any]) -> None:
             (hold,) = (hold for hold in holds if hold.claimant == ask["hold"])
             assert ledger.shortfall(node, holds, hold) == room(ask["shortfall"]), ask
             assert ledger.keepable(node, holds, hold) is ask["keepable"], ask
+
+
+def described(room: Room) -> dict[str, Any]:
+    return {"cpu": f"{room.cpu}m", "memory": room.memory}
+
+
+def random_case(chance: random.Random, number: int) -> dict[str, Any]:
+    """Describe some world in the words of the cases, with the answers of the Python ledger."""
+
+    def some(most: int = 4) -> Room:
+        return Room(chance.randint(0, most), chance.randint(0, most))
+
+    pods: dict[str, Any] = {}
+    for index in range(chance.randint(1, 6)):
+        allocated = some()
+        size = allocated.plus(some()) if chance.random() < 0.3 else allocated
+        pods[f"p{index}"] = {
+            "size": described(size), "allocated": described(allocated), "ended": chance.random() < 0.1,
+        }  # fmt: skip
+    holds = {
+        f"p{index}": {
+            "target": described(some(8)), "payers": chance.sample(["p3", "p4", "p5", "p9"], chance.randint(0, 2)),
+            "priority": chance.randint(0, 2), "age": chance.randint(0, 3), "committed": chance.random() < 0.3,
+            "phase": chance.choice([*HoldPhase]).value, "node": chance.choice(["here"] * 4 + ["elsewhere"]),
+        }
+        for index in range(chance.randint(0, 4))
+    }  # fmt: skip
+    case: dict[str, Any] = {"name": str(number), "node": described(some(24)), "pods": pods, "holds": holds}
+    node, known = node_of(case), holds_of(case)
+    request = some()
+    fit = ledger.fits(node, known, request)
+    case["asks"] = [
+        {"pod": described(request), "fits": fit.fits, "resolvable": fit.resolvable, "because": sorted(fit.holds)},
+        *(
+            {
+                "hold": hold.claimant, "shortfall": described(ledger.shortfall(node, known, hold)),
+                "keepable": ledger.keepable(node, known, hold),
+            }
+            for hold in known if hold.live and hold.node == "here"
+        ),
+    ]  # fmt: skip
+    return case
+
+
+def test_the_schedulers_ledger_answers_alike(tmp_path: Path) -> None:
+    """Worlds that nobody has thought of: the twin in Go has to answer as this one does."""
+    chance = random.Random(1)
+    cases = [random_case(chance, number) for number in range(2000)]
+    assert {ask["fits"] for case in cases for ask in case["asks"] if "pod" in ask} == {True, False}
+    assert {ask["keepable"] for case in cases for ask in case["asks"] if "hold" in ask} == {True, False}
+    (tmp_path / "random.yaml").write_text(json.dumps(cases))
+    told = subprocess.run(
+        [ROOT / "scripts" / "go", "test", "-vet=off", "-count=1", "-run", "TestCases", "./holds"],
+        cwd=ROOT / "scheduler", env={**os.environ, "LEDGER_CASES": str(tmp_path)}, capture_output=True, text=True,
+        check=False, timeout=300,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-1000:]
 
 
 small = st.integers(0, 4)
