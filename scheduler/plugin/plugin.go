@@ -45,6 +45,7 @@ var (
 	_ fwk.PermitPlugin      = &Plugin{}
 	_ fwk.PostBindPlugin    = &Plugin{}
 	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
 )
 
 // Plugins are those of all profiles: they share one book, because they share one scheduler's cache.
@@ -236,6 +237,15 @@ func (p *Plugin) imaginedAway(page *book.Page, info fwk.NodeInfo) string {
 func (p *Plugin) refuse(where string, code fwk.Code, why string) *fwk.Status {
 	refusals.WithLabelValues(where).Inc()
 	return fwk.NewStatus(code, why)
+}
+
+// SignPod lets pods that ask for the same share what the scheduler has found out about nodes. That is a hint, and no more: Filter and
+// Reserve are asked for each of them, so that a hold which came since keeps the next one out. A receiver shares with nobody.
+func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if _, receives := p.book.Page().Receiver(pod.Namespace, pod.Name); receives {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "a receiver is a pod of its own")
+	}
+	return []fwk.SignFragment{{Key: "elbowroom.dev/request", Value: request(pod)}}, nil
 }
 
 // PreScore says that only receivers are scored.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,28 @@ def test_held_room_is_kept_from_a_crowd_and_goes_to_its_claimant(
     until("the crowd uses what db leaves", lambda: used(namespace, extra_node) == 4000)
     failed = [item for item in names if namespace.pod(item)["status"]["phase"] == "Failed"]
     assert not failed, failed
+
+
+def test_a_hold_that_comes_among_pods_that_are_alike_keeps_the_next_ones_out(
+    namespace: Namespace, holds: Holds, extra_node: str
+) -> None:
+    """The scheduler places pods that are alike in a batch; what it has found out for the first must not serve the others."""
+    (db,) = namespace.start(placed("db", extra_node, "1"))
+    names = [f"alike-{number}" for number in range(60)]
+    comes = threading.Thread(target=namespace.apply, args=[anywhere(name, "100m", extra_node) for name in names])
+    comes.start()
+    until("the first ones have come", lambda: used(namespace, extra_node) >= 1300)
+    hold = holds.create(db, "2")
+    comes.join()
+    said = until("it is acknowledged", lambda: holds.get(hold).get("status", {}).get("phase") in ("Held", "Refused"))
+    assert said
+    if holds.get(hold)["status"]["phase"] == "Held":
+        until("the others wait", lambda: used(namespace, extra_node, besides=("db",)) == 2000)
+        stays("its core is kept", lambda: used(namespace, extra_node, besides=("db",)) == 2000, during=1)
+        namespace.resize("db", cpu="2", memory=MEMORY)
+        namespace.until_resized("db", Size(2000, BYTES), within=15)
+    else:
+        assert used(namespace, extra_node) > 3000, holds.get(hold)
 
 
 def test_when_a_hold_goes_those_whom_it_kept_out_come_at_once(
