@@ -1,0 +1,69 @@
+// Package perf runs Kubernetes' own scheduler benchmarks with our plugins in the scheduler.
+package perf
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	_ "k8s.io/component-base/logs/json/register"
+	resourcehelper "k8s.io/component-helpers/resource"
+	fwk "k8s.io/kube-scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
+
+	"elbowroom.dev/scheduler/book"
+	"elbowroom.dev/scheduler/holds"
+	"elbowroom.dev/scheduler/plugin"
+)
+
+func TestMain(m *testing.M) {
+	perf.PluginNames = append(perf.PluginNames, plugin.Name, plugin.PreemptionName)
+	if err := perf.InitTests(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	m.Run()
+}
+
+// BenchmarkPerfScheduling runs what the file in PERF_CONFIG describes. With HOLDS every pod with the label `claimant` gets a hold
+// as soon as it has a node.
+func BenchmarkPerfScheduling(b *testing.B) {
+	plugins := &plugin.Plugins{Book: book.New()}
+	factory := plugins.Factory()
+	registry := frameworkruntime.Registry{
+		plugin.PreemptionName: plugins.PreemptionFactory(),
+		plugin.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			if os.Getenv("HOLDS") != "" {
+				if err := holdForClaimants(handle, plugins.Book); err != nil {
+					return nil, err
+				}
+			}
+			return factory(ctx, args, handle)
+		},
+	}
+	perf.RunBenchmarkPerfScheduling(b, os.Getenv("PERF_CONFIG"), "elbowroom", registry)
+}
+
+func holdForClaimants(handle fwk.Handle, known *book.Book) error {
+	more := holds.Room{CPU: 100, Memory: 100 << 20}
+	_, err := handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, now any) {
+			pod := now.(*v1.Pod)
+			if pod.Labels["claimant"] == "" || pod.Spec.NodeName == "" || before.(*v1.Pod).Spec.NodeName != "" {
+				return
+			}
+			list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+			size := holds.Room{CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value()}
+			known.PutHold(&holds.Hold{
+				Name: string(pod.UID), Node: pod.Spec.NodeName, Phase: holds.Held, Target: size.Plus(more),
+				Claimant: holds.Reference{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+			})
+		},
+	})
+	return err
+}
