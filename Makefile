@@ -41,8 +41,12 @@ test: bin/testbed qemu .cache/guest/complete ## run all tests
 	@for module in scheduler testbed; do (cd $$module && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)) || exit; done
 	@$(python) -m pytest $(ARGS)
 
+.PHONY: soak
+soak: bin/testbed qemu .cache/guest/complete ## race cancel against commit one hundred times, as `make test` does thirty times
+	@RACES=100 $(python) -m pytest tests/integration/test_move_faults.py -k race
+
 .PHONY: explore
-explore: .venv/.complete ## try every interleaving of small worlds with the shipped decisions (MORE_FAULTS=1 for longer)
+explore: .venv/.complete ## try every interleaving of small worlds with the shipped decisions, and walk through all with three faults
 	@PYTHONPATH=tests $(python) -m explore
 
 .PHONY: lint

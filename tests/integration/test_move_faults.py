@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from support.testbed import Testbed
 
 BUSY = Guest(dirty_mb_per_s=20, working_set_mib=32)
+# `make soak` has one hundred of them; a few show it as well, each time.
+RACES = int(os.environ.get("RACES", "30"))
 SLOW = TransferLimits(bandwidth=16 * MIB, timeout_seconds=60, switch_over_seconds=30)
 
 
@@ -80,13 +83,13 @@ def test_cancel_at_several_moments_and_then_a_move_that_works(vms: Vms) -> None:
 
 @pytest.mark.timeout(900)
 def test_cancel_in_a_race_with_the_commit(vms: Vms) -> None:
-    """One hundred times: the runner grants exactly one of the two, and the guest is where that one says."""
+    """Again and again: the runner grants exactly one of the two, and the guest is where that one says."""
     guest = Guest(dirty_mb_per_s=5, working_set_mib=16)
     vm = vms.boot("db", node="node-1", guest=guest)
     outcomes: list[str] = []
     parts = []
-    waiting = vms.receivers_ahead(vm, 100)
-    for turn in range(100):
+    waiting = vms.receivers_ahead(vm, RACES)
+    for turn in range(RACES):
         attempt, receiver = next(waiting)
         vms.run(vms.driver.prepare(vm, receiver, attempt, QUICK))
         vms.run(vms.driver.start(vm, receiver, attempt, QUICK))
@@ -109,7 +112,7 @@ def test_cancel_in_a_race_with_the_commit(vms: Vms) -> None:
     vms.until_ticking(vm)
     assert_whole([*parts, vms.ticks(vm)])
     assert set(outcomes) == {"cancelled", "committed"}, outcomes
-    assert min(outcomes.count("cancelled"), outcomes.count("committed")) >= 5, outcomes
+    assert min(outcomes.count("cancelled"), outcomes.count("committed")) >= RACES // 20, outcomes
 
 
 def test_a_receiver_killed_midway(survivor: tuple[Vms, VirtualMachine]) -> None:
