@@ -62,6 +62,11 @@ def waits(namespace: Namespace, name: str, because: str) -> Json:
     return until(f"{name} is refused: {because}", probe)
 
 
+def has_place(namespace: Namespace, name: str) -> None:
+    """Wait until a receiver has a node, which it may not be bound to yet."""
+    until(f"{name} has a place", lambda: namespace.pod(name)["status"].get("nominatedNodeName"))
+
+
 def test_held_room_is_kept_from_a_crowd_and_goes_to_its_claimant(
     namespace: Namespace, holds: Holds, extra_node: str
 ) -> None:
@@ -225,13 +230,36 @@ class TestReceivers:
         hold = holds.create(db, "4", payers={"web-receiver": web, "api-receiver": api})
         holds.until(hold, "Held")
         namespace.apply(pod("web-receiver", IDLE, cpu="100m"))
-        first = until("it has a place", lambda: namespace.pod("web-receiver")["status"].get("nominatedNodeName"))
+        has_place(namespace, "web-receiver")
         stays("it is not bound", lambda: not namespace.pod("web-receiver")["spec"].get("nodeName"), during=1)
-        assert first
         namespace.apply(pod("api-receiver", IDLE, cpu="100m"))
         for name in ("web-receiver", "api-receiver"):
             found = namespace.until_ready(name)
             assert found["spec"]["nodeName"] != extra_node
+
+    def test_receivers_of_two_holds_do_not_wait_for_each_other(
+        self, namespace: Namespace, holds: Holds, extra_node: str
+    ) -> None:
+        """Each has one place of two that it needs: the hold that comes first gets the other one's."""
+        names = ("db", "cache", "web", "api", "mail", "job")
+        db, cache, web, api, mail, job = namespace.start(*(placed(name, extra_node, "500m") for name in names))
+        first = holds.create(db, "2", payers={"web-receiver": web, "api-receiver": api}, priority=5)
+        second = holds.create(cache, "2", payers={"mail-receiver": mail, "job-receiver": job})
+        for hold in (first, second):
+            holds.until(hold, "Held")
+        for name in ("web", "mail"):
+            namespace.apply(anywhere(f"{name}-receiver", "2", "node-3"))
+            has_place(namespace, f"{name}-receiver")
+        for name in ("job", "api"):
+            namespace.apply(anywhere(f"{name}-receiver", "2", "node-3"))
+        for name in ("web", "api"):
+            namespace.until_ready(f"{name}-receiver")
+        for name in ("mail", "job"):
+            assert not namespace.pod(f"{name}-receiver")["spec"].get("nodeName")
+        # And when the first one's have gone the others come: nobody has forgotten them.
+        namespace.kubectl("delete", "pod", "web-receiver", "api-receiver", "--grace-period=1")
+        for name in ("mail", "job"):
+            namespace.until_ready(f"{name}-receiver", within=60)
 
     def test_a_receiver_that_nobody_needs_any_more_is_not_bound(
         self, namespace: Namespace, holds: Holds, extra_node: str
@@ -243,7 +271,7 @@ class TestReceivers:
         hold = holds.create(db, "2", payers={"web-receiver": web, "api-receiver": api})
         holds.until(hold, "Held")
         namespace.apply(pod("web-receiver", IDLE, cpu="100m"))
-        until("it has a place", lambda: namespace.pod("web-receiver")["status"].get("nominatedNodeName"))
+        has_place(namespace, "web-receiver")
         namespace.kubectl("delete", "pod", "job", "--grace-period=1")
         waits(namespace, "web-receiver", "has appeared by itself")
         assert not namespace.pod("web-receiver")["spec"].get("nodeName")

@@ -81,6 +81,26 @@ def _said(holds: Holds, hold: str) -> Json:
     return {} if status.get("phase") == "Pending" else status
 
 
+def test_the_order_of_requests_is_kept_though_all_are_seen_at_once(
+    elected: Testbed, space: Namespace, holds: Holds
+) -> None:
+    names = ("early", "late", "urgent")
+    pods = space.start(*(pod(name, IDLE, cpu="1", nodeName="node-1") for name in names))
+    elected.cli("kill", SCHEDULER)
+    try:
+        early = holds.create(pods[0], "2")
+        # The API server's clock has seconds.
+        stays("nobody speaks", lambda: not _said(holds, early), during=1.1)
+        late = holds.create(pods[1], "2")
+        urgent = holds.create(pods[2], "2", priority=9)
+    finally:
+        elected.cli("restart", SCHEDULER)
+    # One core is free.
+    holds.until(urgent, "Held")
+    for hold in (early, late):
+        assert holds.until(hold, "Refused")["reason"] == "NobodyMovable"
+
+
 def test_held_room_stays_held_while_the_scheduler_is_down_and_when_it_is_back(
     elected: Testbed, space: Namespace, holds: Holds
 ) -> None:
