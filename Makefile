@@ -104,6 +104,10 @@ bench-testbed: bin/testbed ## measure the testbed's start and memory
 bench-migration: bin/testbed qemu .cache/guest/complete ## compare the runner's moves with bare QEMU's, write docs/benchmarks/migration.md
 	@PYTHONPATH=tests:bench $(python) bench/migration.py
 
+.PHONY: bench-holds
+bench-holds: bin/testbed ## measure how soon the scheduler acknowledges a hold (HOLDS=40)
+	@PYTHONPATH=tests $(python) bench/holds.py
+
 .PHONY: bench-scheduler
 bench-scheduler: bin/testbed ## compare the scheduler's throughput with stock's, write docs/benchmarks/scheduler.md (NODES=500 for a short form, PAIRS=5)
 	@cd bench/scheduler && ../../scripts/go test -trimpath=false -c -o ../../.cache/scheduler-perf .

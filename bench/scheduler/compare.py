@@ -113,9 +113,18 @@ def prepare(folder: Path, nodes: int) -> None:
     (folder / "ours.yaml").write_text(yaml.safe_dump(shipped))
     # Batching is on by default in a cluster, and off by default in this benchmark.
     gates = {"OpportunisticBatching": True}
+    asked = [{"label": "plugin", "values": ["Elbowroom"]}, {"label": "extension_point", "values": ["Filter"]}]
+    metrics = {"metrics": {"scheduler_plugin_execution_duration_seconds": asked}}
     size: Json = {"name": f"{nodes}Nodes", "params": {}, "labels": ["performance"]}
     cases = [
-        {"name": f"{kind}-{name}", "workloadTemplate": steps, "workloads": [size], "featureGates": gates, **config}
+        {
+            "name": f"{kind}-{name}",
+            "workloadTemplate": steps,
+            "workloads": [size],
+            "featureGates": gates,
+            "metricsCollectorConfig": metrics,
+            **config,
+        }
         for name, steps in workloads(folder, nodes).items()
         for kind, config in (("stock", {}), ("ours", {"schedulerConfigPath": str(folder / "ours.yaml")}))
     ]

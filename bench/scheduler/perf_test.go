@@ -22,7 +22,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	perf.PluginNames = append(perf.PluginNames, plugin.Name, plugin.PreemptionName)
 	if err := perf.InitTests(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
