@@ -2,8 +2,6 @@
 package app
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -34,7 +32,7 @@ func NewCommand() *cobra.Command {
 		Use:   "kube-scheduler",
 		Short: "The Kubernetes scheduler, which keeps room for whom it was promised to",
 		Long: `The Kubernetes scheduler with two plugins more: ` + plugin.Name + ` keeps the room of CapacityHolds for their claimants, and
-` + plugin.PreemptionName + ` takes the place of DefaultPreemption. A profile in --config has to enable both.`,
+` + plugin.PreemptionName + ` takes the place of DefaultPreemption. Every profile in --config has to enable the first, and to disable DefaultPreemption.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
@@ -59,17 +57,15 @@ func run(command *cobra.Command, opts *options.Options) error {
 		return err
 	}
 	cliflag.PrintFlags(command.Flags())
-	ctx, cancel := context.WithCancelCause(server.SetupSignalContext())
-	defer cancel(nil)
-
+	ctx := server.SetupSignalContext()
 	plugins := &plugin.Plugins{Book: book.New()}
 	config, scheduler, err := stock.Setup(ctx, opts,
 		stock.WithPlugin(plugin.Name, plugins.Factory()), stock.WithPlugin(plugin.PreemptionName, plugins.PreemptionFactory()))
 	if err != nil {
 		return err
 	}
-	for _, profile := range config.ComponentConfig.Profiles {
-		if err := checkProfile(profile); err != nil {
+	for name, profile := range scheduler.Profiles {
+		if err := checkProfile(name, profile.ListPlugins()); err != nil {
 			return err
 		}
 	}
@@ -80,19 +76,16 @@ func run(command *cobra.Command, opts *options.Options) error {
 	kept.Gate(ctx)
 	go func() {
 		if err := kept.Run(ctx); err != nil && ctx.Err() == nil {
+			// As the stock scheduler ends when it has lost its lease: at once, so that it binds nobody any more.
 			klog.FromContext(ctx).Error(err, "Holds cannot be kept any more, this scheduler ends")
-			cancel(err)
+			klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 		}
 	}()
 	if mutable, is := gates.(featuregate.MutableFeatureGate); is {
 		mutable.AddMetrics()
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
-	err = stock.Run(ctx, config, scheduler)
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return err
+	return stock.Run(ctx, config, scheduler)
 }
 
 // identity names this scheduler among all that ever led: a process leads once at most.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"elbowroom.dev/scheduler/holds"
 )
 
@@ -30,18 +32,18 @@ type Receiver struct {
 // Page is all that is known at one moment.
 type Page struct {
 	// Version grows with each change.
-	Version    uint64
-	byClaimant map[string]*holds.Hold
-	byNode     map[string][]*holds.Hold
-	receivers  map[Name]Receiver
+	Version   uint64
+	byName    map[string]*holds.Hold
+	byNode    map[string][]*holds.Hold
+	receivers map[Name]Receiver
 	// moving are the UIDs of claimants, and of pods whose guests are to move or do; and for whom.
 	moving map[string]string
-	// sources are the UIDs of pods whose guests move, by the request that moves them.
-	sources map[string]string
+	// migrations are all that are not over.
+	migrations []*holds.Migration
 }
 
 // Empty tells whether nobody holds or moves anything.
-func (p *Page) Empty() bool { return len(p.byNode) == 0 && len(p.receivers) == 0 }
+func (p *Page) Empty() bool { return len(p.moving) == 0 && len(p.receivers) == 0 }
 
 // OnNode returns the live holds of a node.
 func (p *Page) OnNode(node string) []*holds.Hold { return p.byNode[node] }
@@ -49,11 +51,11 @@ func (p *Page) OnNode(node string) []*holds.Hold { return p.byNode[node] }
 // Nodes returns the nodes that have live holds.
 func (p *Page) Nodes() iter.Seq[string] { return maps.Keys(p.byNode) }
 
-// Hold returns the hold of a claimant, or nil.
-func (p *Page) Hold(claimant string) *holds.Hold { return p.byClaimant[claimant] }
+// Hold returns the hold of a name, or nil.
+func (p *Page) Hold(name string) *holds.Hold { return p.byName[name] }
 
 // All returns every hold, live or not.
-func (p *Page) All() []*holds.Hold { return slices.Collect(maps.Values(p.byClaimant)) }
+func (p *Page) All() []*holds.Hold { return slices.Collect(maps.Values(p.byName)) }
 
 // Receiver tells whether a pod is named as a receiver.
 func (p *Page) Receiver(namespace, name string) (Receiver, bool) {
@@ -75,13 +77,13 @@ func (p *Page) Spared(namespace, name, uid string) (string, bool) {
 // Conflict says who else counts on a claimant or a neighbour of a hold. Nobody: nothing.
 func (p *Page) Conflict(hold *holds.Hold) string {
 	taken := map[string]string{}
-	for uid, request := range p.sources {
-		if request != hold.Request.UID {
-			taken[uid] = "another migration moves it"
+	for _, migration := range p.migrations {
+		if migration.Request != hold.Request.UID {
+			taken[migration.Source] = "another migration moves it"
 		}
 	}
-	for _, other := range p.byClaimant {
-		if other.Claimant.UID == hold.Claimant.UID || !other.Promised() {
+	for _, other := range p.byName {
+		if other.Name == hold.Name || !other.Promised() {
 			continue
 		}
 		taken[other.Claimant.UID] = "it has a hold of its own"
@@ -120,15 +122,32 @@ func New() *Book {
 // Page returns what is known now.
 func (b *Book) Page() *Page { return b.current.Load() }
 
-// PutHold enters a hold, or its change. It returns what was known of it before.
-func (b *Book) PutHold(hold *holds.Hold) (before *holds.Hold) {
-	b.change(func() { before, b.holds[hold.Name] = b.holds[hold.Name], hold })
-	return before
+// PutHold enters a hold, or its change. It returns what was known of it before, and whether this is news: a state that is older
+// than what is known, which a watch may deliver after we have written a newer one ourselves, changes nothing.
+func (b *Book) PutHold(hold *holds.Hold) (before *holds.Hold, news bool) {
+	b.change(func() {
+		before = b.holds[hold.Name]
+		if news = before == nil || !older(hold.Version, before.Version); news {
+			b.holds[hold.Name] = hold
+		}
+	})
+	return before, news
 }
 
-// DropHold forgets one. It returns what was known of it.
-func (b *Book) DropHold(name string) (before *holds.Hold) {
-	b.change(func() { before = b.holds[name]; delete(b.holds, name) })
+// older compares resource versions. Those that cannot be compared are taken as they come.
+func older(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
+}
+
+// DropHold forgets one, and not another that has its name by now. It returns what was known of it.
+func (b *Book) DropHold(name, uid string) (before *holds.Hold) {
+	b.change(func() {
+		if known := b.holds[name]; known != nil && known.UID == uid {
+			before = known
+			delete(b.holds, name)
+		}
+	})
 	return before
 }
 
@@ -173,18 +192,16 @@ func (b *Book) change(make func()) {
 
 func (b *Book) page() *Page {
 	page := &Page{
-		Version: b.current.Load().Version + 1, byClaimant: make(map[string]*holds.Hold, len(b.holds)), byNode: map[string][]*holds.Hold{},
-		receivers: map[Name]Receiver{}, moving: map[string]string{}, sources: map[string]string{},
+		Version: b.current.Load().Version + 1, byName: maps.Clone(b.holds), byNode: map[string][]*holds.Hold{},
+		receivers: map[Name]Receiver{}, moving: map[string]string{}, migrations: slices.Collect(maps.Values(b.migrations)),
 	}
 	for _, migration := range b.migrations {
-		page.sources[migration.Source] = migration.Request
 		page.moving[migration.Source] = "its guest is moved"
 		if migration.Receiver != "" {
 			page.receivers[Name{migration.Namespace, migration.Receiver}] = Receiver{Request: migration.Request, Avoids: migration.SourceNode}
 		}
 	}
 	for _, hold := range b.holds {
-		page.byClaimant[hold.Claimant.UID] = hold
 		if !hold.Live() {
 			continue
 		}

@@ -90,9 +90,25 @@ func TestAPlaceIsForgottenWithItsHold(t *testing.T) {
 	if !b.Placed(name) {
 		t.Fatal("it has no place")
 	}
-	b.DropHold("db")
+	b.DropHold("db", "")
 	b.PutHold(hold("db", holds.Held, "web"))
 	if b.Placed(name) {
 		t.Fatal("a place outlives its hold")
+	}
+}
+
+func TestALateEventChangesNothing(t *testing.T) {
+	b := New()
+	written, late := hold("db", holds.Held), hold("db", holds.Pending)
+	written.Version, late.Version = "12", "9"
+	b.PutHold(written)
+	if before, news := b.PutHold(late); news || before != written || b.Page().Hold("db") != written {
+		t.Fatal("an older state has taken the place of a newer one")
+	}
+	other := hold("db", holds.Pending)
+	other.UID, other.Version = "another", "20"
+	b.PutHold(other)
+	if b.DropHold("db", "the first") != nil || b.Page().Hold("db") != other {
+		t.Fatal("the end of a hold has taken away another one of its name")
 	}
 }

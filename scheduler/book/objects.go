@@ -84,6 +84,7 @@ func ToHold(object *unstructured.Unstructured) (*holds.Hold, error) {
 		Target: from.Spec.Target.room(), Priority: from.Spec.Priority, Created: from.Metadata.CreationTimestamp.Time,
 		Expires: from.Spec.ExpiresAt.Time, Committed: from.Spec.Committed, Phase: from.Status.Phase, Reason: from.Status.Reason,
 		Shortfall: from.Status.Shortfall.room(), Term: from.Status.Term, Generation: from.Metadata.Generation, Observed: from.Status.ObservedGeneration,
+		UID: string(from.Metadata.UID), Version: from.Metadata.ResourceVersion,
 	}
 	if hold.Phase == "" {
 		hold.Phase = holds.Pending

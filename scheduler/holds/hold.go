@@ -42,6 +42,8 @@ type Hold struct {
 	Term      string
 	// Generation is the spec's, Observed the one that the status is about.
 	Generation, Observed int64
+	// UID and Version tell which object, and which state of it, this is.
+	UID, Version string
 }
 
 // Live tells whether it keeps others out, or may yet.

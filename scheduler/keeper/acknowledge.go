@@ -3,12 +3,16 @@ package keeper
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -33,17 +37,17 @@ const unsettled = 10 * time.Millisecond
 
 // look decides what is to be said about a hold now, and says it. It returns when to look again, or nothing.
 func (k *Keeper) look(ctx context.Context, name string) (time.Duration, error) {
-	object, found, err := k.objects.GetByKey(name)
-	if err != nil || !found {
-		return 0, err
+	hold := k.book.Page().Hold(name)
+	if hold == nil || !hold.Live() {
+		delete(k.underWay, name)
+		return 0, nil
 	}
-	item := object.(*unstructured.Unstructured)
-	hold, err := book.ToHold(item)
+	object, found, err := k.objects.GetByKey(name)
 	if err != nil {
 		return 0, err
 	}
-	if !hold.Live() {
-		return 0, nil
+	if !found || object.(*unstructured.Unstructured).GetResourceVersion() != hold.Version {
+		return unsettled, nil // the book and the watch are about to agree: what is said is about what Filter knows
 	}
 	if pause := k.args.TakeoverPause.Duration - time.Since(k.started); hold.Phase == holds.Pending && pause > 0 {
 		return pause, nil // the scheduler before us may yet bind what it had placed
@@ -52,13 +56,13 @@ func (k *Keeper) look(ctx context.Context, name string) (time.Duration, error) {
 	if err != nil || said == nil {
 		return again, err
 	}
-	return again, k.write(ctx, item, hold, said)
+	return again, k.write(ctx, object.(*unstructured.Unstructured), hold, said)
 }
 
 // decide compares a hold with the scheduler's cache. It returns nothing where there is nothing new to say.
 func (k *Keeper) decide(ctx context.Context, hold *holds.Hold) (*answer, time.Duration, error) {
 	left := time.Until(hold.Expires)
-	if left <= 0 && !hold.Committed && hold.Phase != holds.Claimed {
+	if left <= 0 && !hold.Committed {
 		return &answer{phase: holds.Released, reason: "Expired", message: "nobody has renewed it"}, 0, nil
 	}
 	again := time.Duration(0)
@@ -81,11 +85,11 @@ func (k *Keeper) decide(ctx context.Context, hold *holds.Hold) (*answer, time.Du
 	case hold.Phase == holds.Pending && claimant.DeletionTimestamp != nil:
 		return k.gone(hold, fmt.Sprintf("%s/%s is being deleted", hold.Claimant.Namespace, hold.Claimant.Name)), again, nil
 	}
-	node := k.node(info)
 	all := k.book.Page().OnNode(hold.Node)
+	node := k.node(info, all)
 	short := node.Shortfall(all, hold)
 	if hold.Phase == holds.Pending {
-		if who := k.underWay(info, claimant); who != "" {
+		if who := k.waitsFor(info, hold); who != "" {
 			klog.FromContext(ctx).V(4).Info("A hold waits until a pod is placed", "hold", hold.Name, "node", hold.Node, "pod", who)
 			return nil, unsettled, nil
 		}
@@ -97,7 +101,7 @@ func (k *Keeper) decide(ctx context.Context, hold *holds.Hold) (*answer, time.Du
 	if hold.Phase == holds.Claimed {
 		said.reason = "Claimed"
 	}
-	if size, _ := sizeOf(info, hold.Claimant.UID); hold.Phase == holds.Held && hold.Target.Minus(size).Lacking().IsZero() {
+	if size, _ := plugin.SizeIn(info, hold.Claimant.UID); hold.Phase == holds.Held && hold.Target.Minus(size).Lacking().IsZero() {
 		said.phase, said.reason = holds.Claimed, "Claimed"
 	}
 	news := said.phase != hold.Phase || hold.Generation != hold.Observed || hold.Term != k.term || !hold.Committed && short != hold.Shortfall
@@ -137,21 +141,44 @@ func (k *Keeper) judge(hold *holds.Hold, info *framework.NodeInfo, node *holds.N
 	return &answer{phase: holds.Held, reason: "Held", message: fmt.Sprintf("this scheduler keeps the room on %s", hold.Node)}
 }
 
-// underWay names a pod that the scheduler is placing on a claimant's node: it is bound in a moment, or its victims, of which the
-// claimant may be one, are removed in a moment.
-func (k *Keeper) underWay(info *framework.NodeInfo, claimant *v1.Pod) string {
+// waitsFor names a pod that the scheduler was placing on a hold's node when it first looked at it: one that is not bound yet, or whose
+// victims, of which the claimant or a neighbour may be one, are removed in a moment. Those that come later know the hold.
+func (k *Keeper) waitsFor(info *framework.NodeInfo, hold *holds.Hold) string {
+	known, again := k.underWay[hold.Name]
+	now := sets.New[types.UID]()
+	who := ""
 	for _, item := range info.GetPods() {
 		pod := item.GetPod()
-		if assumed, err := k.scheduler.Cache.IsAssumedPod(pod); err == nil && assumed {
-			return pod.Namespace + "/" + pod.Name
+		if assumed, err := k.scheduler.Cache.IsAssumedPod(pod); err == nil && assumed && (!again || known.Has(pod.UID)) {
+			now.Insert(pod.UID)
+			who = pod.Namespace + "/" + pod.Name
 		}
 	}
+	least := k.leastImportant(info, hold)
 	for _, item := range k.plugins[0].Handle().NominatedPodsForNode(info.Node().Name) {
-		if pod := item.GetPod(); corev1helpers.PodPriority(pod) > corev1helpers.PodPriority(claimant) {
-			return pod.Namespace + "/" + pod.Name
+		if pod := item.GetPod(); corev1helpers.PodPriority(pod) > least && (!again || known.Has(pod.UID)) {
+			now.Insert(pod.UID)
+			who = pod.Namespace + "/" + pod.Name
 		}
 	}
-	return ""
+	k.underWay[hold.Name] = now
+	return who
+}
+
+// leastImportant returns the lowest priority among a hold's pods: who is above it may have one of them as a victim.
+func (k *Keeper) leastImportant(info *framework.NodeInfo, hold *holds.Hold) int32 {
+	least := int32(math.MaxInt32)
+	for _, item := range info.GetPods() {
+		pod := item.GetPod()
+		part := string(pod.UID) == hold.Claimant.UID
+		for _, payer := range hold.Payers {
+			part = part || string(pod.UID) == payer.Pod.UID
+		}
+		if part {
+			least = min(least, corev1helpers.PodPriority(pod))
+		}
+	}
+	return least
 }
 
 func podIn(info fwk.NodeInfo, uid string) *v1.Pod {
@@ -163,47 +190,44 @@ func podIn(info fwk.NodeInfo, uid string) *v1.Pod {
 	return nil
 }
 
-func sizeOf(info fwk.NodeInfo, uid string) (holds.Room, bool) {
-	for _, item := range info.GetPods() {
-		if string(item.GetPod().UID) == uid {
-			resource := item.CalculateResource().Resource
-			return holds.Room{CPU: resource.GetMilliCPU(), Memory: resource.GetMemory()}, true
-		}
-	}
-	return holds.Room{}, false
-}
-
-// node puts the scheduler's view of a node into the ledger's words.
-func (k *Keeper) node(info fwk.NodeInfo) *holds.Node {
+// node puts the scheduler's view of a node into the ledger's words. What the kubelet has given matters of claimants only.
+func (k *Keeper) node(info fwk.NodeInfo, all []*holds.Hold) *holds.Node {
 	allocatable := info.GetAllocatable()
 	node := &holds.Node{Name: info.Node().Name, Allocatable: holds.Room{CPU: allocatable.GetMilliCPU(), Memory: allocatable.GetMemory()}}
+	claimants := sets.New[string]()
+	for _, hold := range all {
+		claimants.Insert(hold.Claimant.UID)
+	}
 	for _, item := range info.GetPods() {
-		pod := item.GetPod()
-		size, _ := sizeOf(info, string(pod.UID))
-		node.Pods = append(node.Pods, holds.Pod{UID: string(pod.UID), Size: size, Allocated: allocated(pod)})
+		pod, resource := item.GetPod(), item.CalculateResource().Resource
+		size := holds.Room{CPU: resource.GetMilliCPU(), Memory: resource.GetMemory()}
+		made := holds.Pod{UID: string(pod.UID), Size: size, Allocated: size}
+		if claimants.Has(made.UID) {
+			made.Allocated = allocated(pod)
+		}
+		node.Pods = append(node.Pods, made)
 	}
 	return node
 }
 
 // allocated is what the kubelet has given a pod; what it asks for where the kubelet has said nothing.
 func allocated(pod *v1.Pod) holds.Room {
+	pod = pod.DeepCopy()
 	given := map[string]v1.ResourceList{}
-	for _, statuses := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for _, status := range statuses {
-			if status.AllocatedResources != nil {
-				given[status.Name] = status.AllocatedResources
+	for _, status := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
+		if status.AllocatedResources != nil {
+			given[status.Name] = status.AllocatedResources
+		}
+	}
+	for _, containers := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			if list, found := given[containers[i].Name]; found {
+				containers[i].Resources.Requests = list
 			}
 		}
 	}
-	if len(given) > 0 {
-		pod = pod.DeepCopy()
-		for _, containers := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-			for i := range containers {
-				if list, found := given[containers[i].Name]; found {
-					containers[i].Resources.Requests = list
-				}
-			}
-		}
+	if pod.Spec.Resources != nil && pod.Status.AllocatedResources != nil {
+		pod.Spec.Resources.Requests = pod.Status.AllocatedResources // of the pod as a whole
 	}
 	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	return holds.Room{CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value()}
@@ -226,10 +250,19 @@ func (k *Keeper) write(ctx context.Context, item *unstructured.Unstructured, hol
 	if err := unstructured.SetNestedMap(changed.Object, status, "status"); err != nil {
 		return err
 	}
-	if _, err := k.client.Resource(book.Holds).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: plugin.Name}); err != nil {
+	written, err := k.client.Resource(book.Holds).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: plugin.Name})
+	if err != nil {
 		return err
 	}
-	if since, first := k.noticed.take(hold.Name); first && said.phase != hold.Phase {
+	now, err := book.ToHold(written)
+	if err != nil {
+		return err
+	}
+	// Before the next hold is judged: what we have just promised counts, though our watch has not shown it yet.
+	if before, news := k.book.PutHold(now); news {
+		k.changed(before, now)
+	}
+	if since, pending := k.noticed.take(hold.UID); pending {
 		plugin.Acknowledged.WithLabelValues(string(said.phase)).Observe(time.Since(since).Seconds())
 	}
 	klog.FromContext(ctx).Info("Hold", "hold", hold.Name, "node", hold.Node, "claimant", klog.KRef(hold.Claimant.Namespace, hold.Claimant.Name),
@@ -237,7 +270,7 @@ func (k *Keeper) write(ctx context.Context, item *unstructured.Unstructured, hol
 	return nil
 }
 
-// noticed knows since when there is something to be said about a hold.
+// noticed knows since when a hold waits for its first word, by its UID.
 type noticed struct {
 	mu   sync.Mutex
 	when map[string]time.Time

@@ -19,14 +19,14 @@ type cycles struct {
 }
 
 // wrap stands between the scheduler and its queue: it is called when a cycle is over, and begins the next one when it returns.
-// No pod is let through before the book is complete.
-func (c *cycles) wrap(next NextPod, leads func(), complete <-chan struct{}, stop <-chan struct{}) NextPod {
+// No pod is let through before we are ready.
+func (c *cycles) wrap(next NextPod, leads func(), ready <-chan struct{}, stop <-chan struct{}) NextPod {
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		c.end()
 		leads()
 		pod, err := next(logger)
 		select {
-		case <-complete:
+		case <-ready:
 		case <-stop:
 		}
 		c.begin()

@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -47,13 +49,16 @@ type Keeper struct {
 	objects   cache.Store
 	queue     workqueue.TypedRateLimitingInterface[string]
 	cycles    cycles
-	complete  chan struct{}
-	leads     chan struct{}
-	term      string
-	args      plugin.Args
-	noticed   noticed
-	started   time.Time
-	reported  map[string]string
+	// ready is closed when pods may be placed, leads when the scheduler asks for the first one.
+	ready, leads chan struct{}
+	// deposed says which other scheduler acknowledges what we did.
+	deposed chan string
+	term    string
+	args    plugin.Args
+	noticed noticed
+	started time.Time
+	// underWay are the pods that were being placed when a hold was first looked at: it waits for these, and for no others.
+	underWay map[string]sets.Set[types.UID]
 }
 
 // New prepares a keeper for a scheduler that has not begun to run. The term is the scheduler's own name among all that ever led.
@@ -75,29 +80,29 @@ func New(config *rest.Config, made *scheduler.Scheduler, plugins *plugin.Plugins
 	}
 	return &Keeper{
 		book: plugins.Book, plugins: all, scheduler: made, client: client, discovery: kinds,
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](10*time.Millisecond, 5*time.Second)),
-		complete: make(chan struct{}), leads: make(chan struct{}), term: term, args: all[0].Args(), reported: map[string]string{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](10*time.Millisecond, 5*time.Second)),
+		ready: make(chan struct{}), leads: make(chan struct{}), deposed: make(chan string, 1), term: term, args: all[0].Args(),
+		underWay: map[string]sets.Set[types.UID]{},
 	}, nil
 }
 
 // Gate puts itself between the scheduler and its queue.
 func (k *Keeper) Gate(ctx context.Context) {
 	lead := sync.OnceFunc(func() { close(k.leads) })
-	k.scheduler.NextPod = k.cycles.wrap(k.scheduler.NextPod, lead, k.complete, ctx.Done())
+	k.scheduler.NextPod = k.cycles.wrap(k.scheduler.NextPod, lead, k.ready, ctx.Done())
 }
 
 // Run watches until the context ends, and acknowledges once the scheduler leads.
 func (k *Keeper) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("elbowroom")
 	ctx = klog.NewContext(ctx, logger)
-	open := sync.OnceFunc(func() { close(k.complete) })
+	open := sync.OnceFunc(func() { close(k.ready) })
 	if err := k.waitForKinds(ctx, open); err != nil {
 		return err
 	}
 	if err := k.watch(ctx); err != nil {
 		return err
 	}
-	open()
 	logger.Info("All holds are known", "holds", len(k.book.Page().All()))
 	select {
 	case <-k.leads:
@@ -105,6 +110,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return nil
 	}
 	k.started = time.Now()
+	if !k.book.Page().Empty() {
+		// The scheduler before us may yet bind what it had placed: we would count its room twice.
+		select {
+		case <-time.After(k.args.TakeoverPause.Duration):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	open()
 	logger.Info("Holds are acknowledged from now on", "term", k.term)
 	for _, hold := range k.book.Page().All() {
 		k.queue.Add(hold.Name)
@@ -113,7 +127,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, k.queue.ShutDown)
 	for k.next(ctx) {
 	}
-	return nil
+	select {
+	case other := <-k.deposed:
+		return fmt.Errorf("another scheduler (%s) acknowledges our holds: only one may, so this one ends", other)
+	default:
+		return nil
+	}
 }
 
 // waitForKinds waits until the API server knows our kinds. Until then there can be no holds, so pods may be scheduled; when it
@@ -135,7 +154,7 @@ func (k *Keeper) waitForKinds(ctx context.Context, open func()) error {
 				said = text
 				logger.Error(err, "Holds cannot be read: no pod is scheduled until they can", "needed", "get, list and watch of capacityholds and vmmigrations in elbowroom.dev")
 			}
-		} else if apierrors.IsNotFound(err) {
+		} else if apierrors.IsNotFound(err) && k.apiServerIsReady(ctx) {
 			open()
 			if said == "" {
 				said = "no kinds"
@@ -148,6 +167,12 @@ func (k *Keeper) waitForKinds(ctx context.Context, open func()) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// apiServerIsReady tells whether the API server has read all definitions: one that has just started knows none.
+func (k *Keeper) apiServerIsReady(ctx context.Context) bool {
+	_, err := k.discovery.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	return err == nil
 }
 
 // watch enters all holds and migrations into the book, and every change of them from now on.
@@ -171,6 +196,7 @@ func (k *Keeper) watch(ctx context.Context) error {
 		synced = append(synced, registration.HasSynced)
 	}
 	informers.Start(ctx.Done())
+	// The scheduler itself waits for the pods.
 	if !cache.WaitForCacheSync(ctx.Done(), synced[:2]...) {
 		return errors.New("stopped before all holds were read")
 	}
@@ -187,14 +213,32 @@ func (k *Keeper) holdSeen(object any) {
 		klog.Background().Error(err, "A hold cannot be read")
 		return
 	}
-	before := k.book.PutHold(hold)
-	k.noticed.add(hold.Name)
+	before, news := k.book.PutHold(hold)
+	if !news {
+		return
+	}
+	if hold.Phase == holds.Pending {
+		k.noticed.add(hold.UID)
+	}
+	if before != nil && before.UID == hold.UID && before.Term == k.term && hold.Term != k.term {
+		// We have lost our lease and have not noticed, or somebody runs two of us. Nothing that we say is worth anything now.
+		select {
+		case k.deposed <- hold.Term:
+			k.queue.ShutDown()
+		default:
+		}
+		return
+	}
 	k.changed(before, hold)
 }
 
 func (k *Keeper) holdGone(object any) {
-	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
-		k.changed(k.book.DropHold(name), nil)
+	if late, is := object.(cache.DeletedFinalStateUnknown); is {
+		object = late.Obj
+	}
+	if item, is := object.(*unstructured.Unstructured); is {
+		k.noticed.take(string(item.GetUID()))
+		k.changed(k.book.DropHold(item.GetName(), string(item.GetUID())), nil)
 	}
 }
 
@@ -216,8 +260,10 @@ func (k *Keeper) changed(before, now *holds.Hold) {
 	freed := before != nil && before.Live() && (now == nil || !now.Live())
 	for _, one := range k.plugins {
 		one.Settle(logger)
-		if freed || now != nil && now.Promised() {
+		if freed {
 			one.Wake(logger, known.Node)
+		} else if now != nil && now.Promised() {
+			one.Wake(logger, "")
 		}
 	}
 	k.count()
@@ -280,6 +326,10 @@ func (k *Keeper) refresh(ctx context.Context) {
 				if hold.Live() {
 					k.queue.Add(hold.Name)
 				}
+			}
+			// A receiver begins to wait a moment after it was told to: what came in between is found here.
+			for _, one := range k.plugins {
+				one.Settle(klog.FromContext(ctx))
 			}
 		case <-ctx.Done():
 			return

@@ -33,16 +33,26 @@ func defaults() Args {
 // else look like a setting that does nothing.
 func ReadArgs(object runtime.Object) (Args, error) {
 	args := defaults()
-	if unknown, is := object.(*runtime.Unknown); is && unknown != nil {
-		decoder := json.NewDecoder(bytes.NewReader(unknown.Raw))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&args); err != nil && !errors.Is(err, io.EOF) {
-			return args, fmt.Errorf("the arguments of the plugin %s: %w", Name, err)
-		}
-	} else if object != nil && !is {
-		return args, fmt.Errorf("the arguments of the plugin %s are of the type %T", Name, object)
+	if err := decode(object, Name, &args); err != nil {
+		return args, err
 	}
 	return args, args.validate()
+}
+
+func decode(object runtime.Object, name string, into any) error {
+	unknown, is := object.(*runtime.Unknown)
+	if object != nil && !is {
+		return fmt.Errorf("the arguments of the plugin %s are of the type %T", name, object)
+	}
+	if unknown == nil {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(unknown.Raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the arguments of the plugin %s: %w", name, err)
+	}
+	return nil
 }
 
 func (a Args) validate() error {

@@ -17,9 +17,9 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	}, nil
 }
 
-// afterPod tells whether a pod that has left, or is smaller now, was on a node: only there it leaves room.
-func (p *Plugin) afterPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
-	if left, is := before.(*v1.Pod); is && left.Spec.NodeName == "" {
+// afterPod tells whether a pod that has left, or is smaller now, was on a node where a hold keeps this one out: only there it helps.
+func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
+	if left, is := before.(*v1.Pod); is && (left.Spec.NodeName == "" || !p.waiting.helped(pod, left.Spec.NodeName)) {
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil

@@ -33,7 +33,7 @@ var (
 	// Acknowledged is observed by the keeper.
 	Acknowledged = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem, Name: "acknowledgement_seconds", StabilityLevel: metrics.ALPHA,
-		Help:    "From when the scheduler saw that something was to be said about a hold until it was written, by what was said.",
+		Help:    "From when the scheduler first saw a hold until its first word about it was written, by that word.",
 		Buckets: metrics.ExponentialBuckets(0.001, 2, 14),
 	}, []string{"phase"})
 

@@ -16,6 +16,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	"elbowroom.dev/scheduler/book"
@@ -43,7 +44,6 @@ var (
 	_ fwk.ScorePlugin       = &Plugin{}
 	_ fwk.ReservePlugin     = &Plugin{}
 	_ fwk.PermitPlugin      = &Plugin{}
-	_ fwk.PostBindPlugin    = &Plugin{}
 	_ fwk.EnqueueExtensions = &Plugin{}
 	_ fwk.SignPlugin        = &Plugin{}
 )
@@ -94,6 +94,8 @@ type cycle struct {
 	page     *book.Page
 	request  holds.Room
 	receiver *book.Receiver
+	// instead is the UID of a receiver that is to give way to this pod: it is missed by nobody.
+	instead string
 }
 
 const cycleKey fwk.StateKey = Name
@@ -177,7 +179,7 @@ func (p *Plugin) filter(c *cycle, info fwk.NodeInfo) *fwk.Status {
 	if c.receiver != nil && c.receiver.Avoids == node {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "a receiver must not come to the node that its guest leaves")
 	}
-	if victim := p.imaginedAway(c.page, info); victim != "" {
+	if victim := p.imaginedAway(c, info); victim != "" {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, victim)
 	}
 	here := c.page.OnNode(node)
@@ -185,7 +187,7 @@ func (p *Plugin) filter(c *cycle, info fwk.NodeInfo) *fwk.Status {
 		return nil
 	}
 	free := amount(info.GetAllocatable()).Minus(amount(info.GetRequested()))
-	fit := holds.Fits(free, here, func(uid string) (holds.Room, bool) { return sizeIn(info, uid) }, c.request)
+	fit := holds.Fits(free, here, func(uid string) (holds.Room, bool) { return SizeIn(info, uid) }, c.request)
 	switch {
 	case fit.Fits:
 		return nil
@@ -207,8 +209,8 @@ func names(here []*holds.Hold, claimants []string) string {
 	return strings.Join(found, ", ")
 }
 
-// sizeIn returns what a pod counts for in a NodeInfo.
-func sizeIn(info fwk.NodeInfo, uid string) (holds.Room, bool) {
+// SizeIn returns what a pod counts for in a NodeInfo, and whether it is there.
+func SizeIn(info fwk.NodeInfo, uid string) (holds.Room, bool) {
 	for _, pod := range info.GetPods() {
 		if string(pod.GetPod().UID) == uid {
 			return amount(pod.CalculateResource().Resource), true
@@ -218,15 +220,15 @@ func sizeIn(info fwk.NodeInfo, uid string) (holds.Room, bool) {
 }
 
 // imaginedAway says which pod is missing in a NodeInfo that nobody may preempt: whoever asks is about to.
-func (p *Plugin) imaginedAway(page *book.Page, info fwk.NodeInfo) string {
+func (p *Plugin) imaginedAway(c *cycle, info fwk.NodeInfo) string {
 	actual, err := p.handle.SnapshotSharedLister().NodeInfos().Get(info.Node().Name)
 	if err != nil || actual == info {
 		return "" // nobody is imagined away
 	}
 	for _, item := range actual.GetPods() {
 		pod := item.GetPod()
-		if why, spared := page.Spared(pod.Namespace, pod.Name, string(pod.UID)); spared {
-			if _, there := sizeIn(info, string(pod.UID)); !there {
+		if why, spared := c.page.Spared(pod.Namespace, pod.Name, string(pod.UID)); spared && string(pod.UID) != c.instead {
+			if _, there := SizeIn(info, string(pod.UID)); !there {
 				return fmt.Sprintf("%s/%s is not to be preempted: %s", pod.Namespace, pod.Name, why)
 			}
 		}
@@ -291,7 +293,7 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 			return fwk.AsStatus(err)
 		}
 		if status := p.filter(now, info); !status.IsSuccess() {
-			p.remember(now, pod, status, node)
+			p.remember(now, pod, node)
 			return p.refuse(reserve, fwk.Unschedulable, status.Message())
 		}
 	}
@@ -305,15 +307,12 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 // Unreserve gives a receiver's place back. It may be called without Reserve, and twice.
 func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
 	p.book.Unplace(book.Name{Namespace: pod.Namespace, Name: pod.Name})
+	if _, receives := p.book.Page().Receiver(pod.Namespace, pod.Name); receives {
+		p.waiting.add(pod, "")
+	}
 }
 
-// PostBind is where a pod stops to matter to us.
-func (p *Plugin) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
-	p.waiting.forget(pod)
-}
-
-// PostFilter remembers whom holds keep out, and makes room among receivers. It never makes a pod schedulable by itself:
-// preemption is the other plugin's.
+// PostFilter remembers whom holds keep out, and makes room among receivers. Preemption is the other plugin's.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := cycleOf(state)
 	if c == nil {
@@ -321,20 +320,24 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 	for node := range c.page.Nodes() {
 		if status := statuses.Get(node); status.Plugin() == Name {
-			p.remember(c, pod, status, node)
+			p.remember(c, pod, node)
 		}
 	}
-	if c.receiver != nil {
-		p.waiting.add(pod, "")
-		if c.receiver.Hold != nil {
-			p.giveWay(klog.FromContext(ctx), pod, c)
+	if c.receiver == nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	p.waiting.add(pod, "")
+	if c.receiver.Hold != nil && unwanted(c.receiver) == "" {
+		if node := p.giveWay(ctx, state, pod, c); node != "" {
+			// The place is its own until it comes again: else the next one in the queue would take it.
+			return framework.NewPostFilterResultWithNominatedNode(node), nil
 		}
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
 // remember notes that holds on a node keep a pod out. Where the book has changed since, it is to try again at once.
-func (p *Plugin) remember(c *cycle, pod *v1.Pod, _ *fwk.Status, node string) {
+func (p *Plugin) remember(c *cycle, pod *v1.Pod, node string) {
 	p.waiting.add(pod, node)
 	if p.book.Page().Version != c.page.Version {
 		p.handle.Activate(klog.Background(), map[string]*v1.Pod{key(pod): pod})

@@ -2,16 +2,18 @@ package plugin
 
 import (
 	"context"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/util/feature"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	plugins "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/utils/ptr"
 
 	"elbowroom.dev/scheduler/book"
 )
@@ -34,11 +36,14 @@ var (
 // PreemptionFactory returns what the scheduler calls once for each profile. The arguments are those of DefaultPreemption.
 func (p *Plugins) PreemptionFactory() frameworkruntime.PluginFactory {
 	return func(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		args := config.DefaultPreemptionArgs{MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100}
-		if err := frameworkruntime.DecodeInto(object, &args); err != nil {
-			return nil, fmt.Errorf("the arguments of the plugin %s: %w", PreemptionName, err)
+		asked := configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: ptr.To[int32](10), MinCandidateNodesAbsolute: ptr.To[int32](100)}
+		if err := decode(object, PreemptionName, &asked); err != nil {
+			return nil, err
 		}
-		stock, err := defaultpreemption.New(ctx, &args, handle, plugins.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate))
+		args := &config.DefaultPreemptionArgs{
+			MinCandidateNodesPercentage: ptr.Deref(asked.MinCandidateNodesPercentage, 10), MinCandidateNodesAbsolute: ptr.Deref(asked.MinCandidateNodesAbsolute, 100),
+		}
+		stock, err := defaultpreemption.New(ctx, args, handle, plugins.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate))
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +62,8 @@ func (*Preemption) Name() string { return PreemptionName }
 // PostFilter preempts, but not for a receiver: to move a VM is no reason to kill anybody.
 func (p *Preemption) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if _, receives := p.book.Page().Receiver(pod.Namespace, pod.Name); receives {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "a receiver preempts nobody")
+		// A place that it was to have once is not kept for it.
+		return framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, "a receiver preempts nobody")
 	}
 	return p.DefaultPreemption.PostFilter(ctx, state, pod, statuses)
 }

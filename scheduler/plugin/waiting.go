@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"elbowroom.dev/scheduler/book"
 )
 
 // waiting are pods that holds have kept out, by the nodes where they did.
@@ -54,7 +56,15 @@ func (w *waiting) takeFor(node string) map[string]*v1.Pod {
 	return found
 }
 
-// Wake lets pods try again at once that a hold on a node has kept out.
+// helped tells whether room on a node may help a pod: one of which nothing is noted may profit from anything.
+func (w *waiting) helped(pod *v1.Pod, node string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	item := w.pods[pod.UID]
+	return item == nil || item.nodes[node] || item.nodes[""]
+}
+
+// Wake lets pods try again at once that a hold on a node has kept out; without a node receivers only.
 func (p *Plugin) Wake(logger klog.Logger, node string) {
 	if pods := p.waiting.takeFor(node); len(pods) > 0 {
 		logger.V(4).Info("Pods may fit now", "node", node, "pods", len(pods))
@@ -62,5 +72,8 @@ func (p *Plugin) Wake(logger klog.Logger, node string) {
 	}
 }
 
-// Gone forgets a pod that was deleted.
-func (p *Plugin) Gone(pod *v1.Pod) { p.waiting.forget(pod) }
+// Gone forgets a pod that was deleted, and its place.
+func (p *Plugin) Gone(pod *v1.Pod) {
+	p.waiting.forget(pod)
+	p.book.Unplace(book.Name{Namespace: pod.Namespace, Name: pod.Name})
+}

@@ -284,7 +284,8 @@ class TestReceivers:
         namespace.start(*(pod(f"low-{node}", IDLE, cpu="2", node=node) for node in ("node-1", "node-2", "node-3")))
         namespace.apply(important)
         waits(namespace, "web-receiver", "a receiver preempts nobody")
-        assert all(namespace.pod(f"low-{node}")["status"]["phase"] == "Running" for node in ("node-1", "node-2"))
+        nodes = ("node-1", "node-2", "node-3")
+        assert all(namespace.pod(f"low-{node}")["status"]["phase"] == "Running" for node in nodes)
 
 
 def test_a_preemptor_takes_others_and_no_part_of_a_hold(namespace: Namespace, holds: Holds, extra_node: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from elbowroom.core.quantity import millicores
+from kubernetes import client
+from support.ambush import Ambush, Fate, Moment
 from support.holds import Holds, install
 from support.namespace import IDLE, fresh_namespace, pod
-from support.schedulers import ELECTION, Standby
+from support.schedulers import ELECTION, Doomed, Standby
 from support.testbed import ROOT, Testbed
 from support.waiting import stays, until
 
@@ -101,6 +104,27 @@ def test_the_order_of_requests_is_kept_though_all_are_seen_at_once(
         assert holds.until(hold, "Refused")["reason"] == "NobodyMovable"
 
 
+def _judged(holds: Holds, hold: str) -> Json:
+    return until("it is acknowledged", lambda: _said(holds, hold), within=20)
+
+
+def test_of_two_holds_that_count_on_one_neighbour_only_one_is_held(
+    elected: Testbed, space: Namespace, holds: Holds
+) -> None:
+    """Both are judged in the same moment: what was just promised counts, though no watch has shown it yet."""
+    sizes = {"db": "1", "cache": "1", "web": "2"}
+    db, cache, web = space.start(*(pod(name, IDLE, cpu=cpu, nodeName="node-1") for name, cpu in sizes.items()))
+    elected.cli("kill", SCHEDULER)
+    try:
+        first = holds.create(db, "2", payers={"web-receiver": web})
+        second = holds.create(cache, "2", payers={"web-receiver-2": web})
+    finally:
+        elected.cli("restart", SCHEDULER)
+    said = [_judged(holds, hold) for hold in (first, second)]
+    assert sorted(item["phase"] for item in said) == ["Held", "Refused"], said
+    assert "NeighbourTaken" in {item["reason"] for item in said}
+
+
 def test_held_room_stays_held_while_the_scheduler_is_down_and_when_it_is_back(
     elected: Testbed, space: Namespace, holds: Holds
 ) -> None:
@@ -164,40 +188,128 @@ def test_a_standby_says_nothing_until_it_leads_and_then_keeps_what_was_held(
             elected.cli("restart", SCHEDULER)
             until("the first one leads again", lambda: _in_another_term(holds, hold, after), within=30)
             standby.signal(signal.SIGCONT)
+            leader = holds.get(hold)["status"]["term"]
             assert standby.wait() != 0
             stays("nobody takes the room", lambda: on_node_1(space) == ["db"], during=1)
+            assert holds.get(hold)["status"]["term"] == leader
         finally:
             elected.cli("restart", SCHEDULER)
 
 
-@pytest.mark.parametrize("turn", range(4))
-def test_a_scheduler_that_is_killed_at_any_moment_gives_nothing_away(
-    elected: Testbed, space: Namespace, holds: Holds, turn: int
+ACKNOWLEDGES = ("PUT", r"/capacityholds/[^/]+/status$")
+BINDS = ("POST", r"/pods/crowd-\d+/binding$")
+BINDS_A_RECEIVER = ("POST", r"-receiver/binding$")
+GIVES_A_PLACE = ("PATCH", r"-receiver/status$")
+Killed = Callable[[Moment], AbstractContextManager[Ambush]]
+
+
+@pytest.fixture
+def killed(elected: Testbed, tmp_path: Path) -> Killed:
+    """Have a scheduler at work that will be killed at a moment, and another one from then on."""
+
+    @contextmanager
+    def work(moment: Moment) -> Iterator[Ambush]:
+        elected.cli("kill", SCHEDULER)
+        try:
+            with Ambush(elected, "system:kube-scheduler", moment) as ambush:
+                with Doomed(ambush, tmp_path) as doomed:
+                    yield ambush
+                    doomed.until_killed()
+                led = _leader(elected)
+                elected.cli("restart", SCHEDULER)
+                if moment.fate is Fate.LATE:
+                    until("another one leads", lambda: _leader(elected) != led)
+                    ambush.let_go()
+                assert moment.fate is Fate.LOST or ambush.arrived.wait(10)
+        finally:
+            elected.cli("restart", SCHEDULER)
+
+    return work
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.DONE])
+def test_a_scheduler_that_is_killed_at_its_word_gives_nothing_away(
+    space: Namespace, holds: Holds, killed: Killed, fate: Fate
 ) -> None:
-    """Before and after the acknowledgement, before and after bindings: whenever chance has it."""
-    chance = random.Random(turn)
-    sizes = {"db": "1", "web": "1", "api": "1"}
-    db, web, _ = space.start(*(pod(name, IDLE, cpu=cpu, nodeName="node-1") for name, cpu in sizes.items()))
-    names = [f"crowd-{number}" for number in range(10)]
-    comes = [pod(name, IDLE, cpu="300m", node="node-1") for name in names]
-    crowd_comes = threading.Thread(target=space.apply, args=comes)
-    killer = threading.Timer(chance.uniform(0.0, 0.6), elected.cli, ("kill", SCHEDULER))
-    waiting = threading.Event()
-    crowd_comes.start()
-    killer.start()
-    waiting.wait(chance.uniform(0.0, 0.4))
-    hold = holds.create(db, "2", payers={"web-receiver": web})
-    crowd_comes.join()
-    killer.join()
-    elected.cli("restart", SCHEDULER)
-    # One core was free: the crowd may have some of it, and what is promised is there once web has gone.
-    status = until("it is acknowledged", lambda: _said(holds, hold), within=20)
+    db, web = _almost_full(space)
+    with killed(Moment(*ACKNOWLEDGES, fate)):
+        hold = holds.create(db, "2", payers={"web-receiver": web})
+        _small_crowd(space)
+    _swap(space, holds, hold)
+
+
+def _leader(elected: Testbed) -> str:
+    lease = client.CoordinationV1Api(elected.api).read_namespaced_lease(SCHEDULER, "kube-system")
+    return str(elected.plain(lease)["spec"]["holderIdentity"])
+
+
+def test_what_a_scheduler_has_bound_arrives_when_the_next_one_leads_already_and_counts(
+    space: Namespace, holds: Holds, killed: Killed
+) -> None:
+    db, _ = _almost_full(space)
+    with killed(Moment(*BINDS, Fate.LATE)) as ambush:
+        _small_crowd(space)
+        assert ambush.struck.wait(20)
+        hold = holds.create(db, "2")
+    # Nobody leaves for it, and of the core that seemed to be free something is gone: to promise it would be a lie.
+    assert _judged(holds, hold)["reason"] == "NobodyMovable"
+    until("the crowd uses what is left", lambda: len(on_node_1(space)) == 6)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.DONE])
+def test_a_scheduler_that_is_killed_at_a_binding_gives_nothing_away(
+    space: Namespace, holds: Holds, killed: Killed, fate: Fate
+) -> None:
+    """What it has placed counts for the next one."""
+    db, web = _almost_full(space)
+    with killed(Moment(*BINDS, fate)) as ambush:
+        _small_crowd(space)
+        assert ambush.struck.wait(20)
+        hold = holds.create(db, "2", payers={"web-receiver": web})
+    _swap(space, holds, hold)
+
+
+@pytest.mark.parametrize("fate", Fate)
+@pytest.mark.parametrize("call", [GIVES_A_PLACE, BINDS_A_RECEIVER], ids=["its place", "its binding"])
+def test_receivers_are_not_stuck_when_their_scheduler_is_killed(
+    space: Namespace, holds: Holds, killed: Killed, call: tuple[str, str], fate: Fate
+) -> None:
+    """Of two siblings one waits in Permit, or one is bound and the other is not."""
+    sizes = {"db": "2", "web": "1", "api": "1"}
+    db, web, api = space.start(*(pod(name, IDLE, cpu=cpu, nodeName="node-1") for name, cpu in sizes.items()))
+    with killed(Moment(*call, fate)):
+        hold = holds.create(db, "4", payers={"web-receiver": web, "api-receiver": api})
+        before = holds.until(hold, "Held")
+        space.apply(pod("web-receiver", IDLE), pod("api-receiver", IDLE))
+    for name in ("web-receiver", "api-receiver"):
+        assert space.until_ready(name)["spec"]["nodeName"] == "node-2"
+    after = until("another term has acknowledged it", lambda: _in_another_term(holds, hold, before))
+    assert after["phase"] == "Held"
+
+
+def _almost_full(space: Namespace) -> list[Json]:
+    """Leave one core of node-1 free; a crowd would like it."""
+    return space.start(*(pod(name, IDLE, cpu="1", nodeName="node-1") for name in ("db", "web", "api")))[:2]
+
+
+def _small_crowd(space: Namespace) -> None:
+    space.apply(*(pod(f"crowd-{number}", IDLE, cpu="300m", node="node-1") for number in range(10)))
+
+
+def _swap(space: Namespace, holds: Holds, hold: str) -> None:
+    """Have what was promised: the claimant grows, nobody is overcommitted, and the surplus is used."""
+    status = _judged(holds, hold)
     assert status["phase"] == "Held", status
-    space.kubectl("delete", "pod", "web", "--grace-period=1", "--wait")
     space.resize("db", cpu="2", memory="64Mi")
     holds.until(hold, "Claimed")
+    space.kubectl("delete", "pod", "web", "--grace-period=1", "--wait")
     until("db has grown", lambda: _allocated(space.pod("db")) == "2", within=15)
-    assert all(space.pod(name)["status"]["phase"] != "Failed" for name in names)
+    # db 2, api 1: three of the crowd have room, and none of them is stuck.
+    until("the crowd uses what is left", lambda: len(on_node_1(space)) == 5)
+    found = [space.pod(name) for name in on_node_1(space)]
+    asked = [item["spec"]["containers"][0]["resources"]["requests"]["cpu"] for item in found]
+    assert sum(map(millicores, asked)) <= 4000, asked
+    assert all(item["status"]["phase"] != "Failed" for item in found)
 
 
 def _allocated(found: Json) -> str:

@@ -1,4 +1,4 @@
-"""A second scheduler in a testbed, which stands by until the first one ends."""
+"""Schedulers beside the testbed's own: one that stands by until the first one ends, and one that will be killed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import yaml
+
 from .inside import supervisor
-from .testbed import BINARY
+from .testbed import BINARY, ROOT
 from .waiting import until
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from .ambush import Ambush
     from .testbed import Testbed
 
 # Short, so that a take-over does not take long.
@@ -61,6 +64,42 @@ class Standby:
     def leads(self) -> bool:
         """Tell whether it acknowledges holds."""
         return "Holds are acknowledged from now on" in self._log.read_text()
+
+
+class Doomed:
+    """A scheduler that an ambush kills at its moment. Use it as a context manager, while no other one runs."""
+
+    def __init__(self, ambush: Ambush, folder: Path) -> None:
+        """Say who kills it."""
+        self._ambush, self._folder, self._log = ambush, folder, folder / "doomed.log"
+
+    def __enter__(self) -> Self:
+        """Start it, and wait until it places pods."""
+        config = yaml.safe_load((ROOT / "scheduler" / "config" / "replace.yaml").read_text())
+        config["leaderElection"] = {"leaderElect": False}
+        config["clientConnection"] = {
+            "kubeconfig": str(self._ambush.kubeconfig(self._folder / "kubeconfig")),
+            "qps": 500,
+        }
+        (self._folder / "config.yaml").write_text(yaml.safe_dump(config))
+        command = [str(BINARY), "kube-scheduler", f"--config={self._folder / 'config.yaml'}", "--secure-port=0"]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self._ambush.at_the_moment(self._process.kill)
+        until("the scheduler leads", lambda: "Holds are acknowledged from now on" in self._log.read_text())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, if nobody has."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def until_killed(self) -> None:
+        """Wait for its end."""
+        assert self._ambush.struck.wait(20), f"the moment did not come: {self._log.read_text()[-2000:]}"
+        self._process.wait(10)
 
 
 def _command_lines(parent: int) -> list[list[str]]:

@@ -1,0 +1,161 @@
+"""A way to the API server that lies in wait for one call.
+
+The caller is killed before the call arrives, after it, or while it is on its way. So "killed between any two calls" is a
+place, and not a matter of luck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import yaml
+from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from aiohttp import ClientResponse
+
+    from .testbed import Testbed
+
+_PATIENCE = 30.0
+# What belongs to one connection, and not to what is said over it.
+_HOP = frozenset(("connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"))
+
+
+class Fate(StrEnum):
+    """What becomes of the call at which the caller is killed."""
+
+    LOST = "before"
+    """It never arrives."""
+    DONE = "after"
+    """It takes effect, and the caller does not hear of it."""
+    LATE = "late"
+    """It takes effect when the caller is long dead: once `let_go` is called."""
+
+
+class Moment(NamedTuple):
+    """A call, by its method and a pattern for its path."""
+
+    method: str
+    path: str
+    fate: Fate
+
+
+class Ambush:
+    """A proxy on 127.0.0.1 that speaks to the API server in somebody's name. Use it as a context manager."""
+
+    def __init__(self, testbed: Testbed, user: str, moment: Moment | None = None) -> None:
+        """Say for whom, and what to wait for."""
+        self._config, self._user, self._moment = testbed.api.configuration, user, moment
+        self._strike: Callable[[], None] = lambda: None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._go = asyncio.Event()
+        self.struck = threading.Event()
+        self.arrived = threading.Event()
+        """The call at which the caller was killed has been made for it."""
+
+    def at_the_moment(self, strike: Callable[[], None]) -> None:
+        """Say how the caller is killed."""
+        self._strike = strike
+
+    def let_go(self) -> None:
+        """Deliver the call that was kept back."""
+        self._loop.call_soon_threadsafe(self._go.set)
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a file that leads here."""
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1", "kind": "Config", "current-context": "it", "users": [{"name": "it", "user": {}}],
+                    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+                    "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
+                }
+            )
+        )  # fmt: skip
+        return path
+
+    def __enter__(self) -> Self:
+        """Open the door."""
+        self._thread.start()
+        self._run(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.let_go()
+        self._run(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    def _run(self, work: object) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)  # type: ignore[arg-type]
+
+    async def _open(self) -> None:
+        context = ssl.create_default_context(cafile=self._config.ssl_ca_cert)
+        context.load_cert_chain(self._config.cert_file, self._config.key_file)
+        self._session = ClientSession(
+            connector=TCPConnector(ssl=context, limit=0), timeout=ClientTimeout(total=None), auto_decompress=False
+        )
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def _close(self) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        here = self._is_the_moment(request)
+        if here is not Fate.LOST:
+            if here is Fate.LATE:
+                self._kill()
+                await asyncio.wait_for(self._go.wait(), _PATIENCE)
+            headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
+            headers["Impersonate-User"] = self._user
+            target = f"{self._config.host}{request.path_qs}"
+            async with self._session.request(request.method, target, headers=headers, data=body or None) as answer:
+                if here is None:
+                    return await _hand_over(request, answer)
+                await answer.read()
+                self.arrived.set()
+        self._kill()
+        return web.Response(status=503)
+
+    def _is_the_moment(self, request: web.Request) -> Fate | None:
+        moment = self._moment
+        if moment is None or self.struck.is_set() or request.method != moment.method:
+            return None
+        return moment.fate if re.search(moment.path, request.path) else None
+
+    def _kill(self) -> None:
+        if not self.struck.is_set():
+            self._strike()
+            self.struck.set()
+
+
+async def _hand_over(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
+    """Pass an answer on piece by piece: it may be a watch."""
+    headers = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    await response.prepare(request)
+    async for piece in answer.content.iter_any():
+        await response.write(piece)
+    await response.write_eof()
+    return response
