@@ -40,6 +40,7 @@ func (k *Keeper) look(ctx context.Context, name string) (time.Duration, error) {
 	hold := k.book.Page().Hold(name)
 	if hold == nil || !hold.Live() {
 		delete(k.underWay, name)
+		delete(k.spoke, name)
 		return 0, nil
 	}
 	object, found, err := k.objects.GetByKey(name)
@@ -104,9 +105,15 @@ func (k *Keeper) decide(ctx context.Context, hold *holds.Hold) (*answer, time.Du
 	if size, _ := plugin.SizeIn(info, hold.Claimant.UID); hold.Phase == holds.Held && hold.Target.Minus(size).Lacking().IsZero() {
 		said.phase, said.reason = holds.Claimed, "Claimed"
 	}
-	news := said.phase != hold.Phase || hold.Generation != hold.Observed || hold.Term != k.term || !hold.Committed && short != hold.Shortfall
-	if !news {
+	if said.phase != hold.Phase || hold.Generation != hold.Observed || hold.Term != k.term {
+		return said, again, nil
+	}
+	if hold.Committed || short == hold.Shortfall {
 		return nil, again, nil
+	}
+	// Whether anything lacks is said at once: others act on it. How much, where pods come and go all the time, now and then.
+	if pause := k.args.RefreshInterval.Duration - time.Since(k.spoke[hold.Name]); !short.IsZero() && !hold.Shortfall.IsZero() && pause > 0 {
+		return nil, pause, nil
 	}
 	return said, again, nil
 }
@@ -254,6 +261,7 @@ func (k *Keeper) write(ctx context.Context, item *unstructured.Unstructured, hol
 	if err != nil {
 		return err
 	}
+	k.spoke[hold.Name] = time.Now()
 	now, err := book.ToHold(written)
 	if err != nil {
 		return err

@@ -59,6 +59,8 @@ type Keeper struct {
 	started time.Time
 	// underWay are the pods that were being placed when a hold was first looked at: it waits for these, and for no others.
 	underWay map[string]sets.Set[types.UID]
+	// spoke says when something was last said about a hold.
+	spoke map[string]time.Time
 }
 
 // New prepares a keeper for a scheduler that has not begun to run. The term is the scheduler's own name among all that ever led.
@@ -82,7 +84,7 @@ func New(config *rest.Config, made *scheduler.Scheduler, plugins *plugin.Plugins
 		book: plugins.Book, plugins: all, scheduler: made, client: client, discovery: kinds,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](10*time.Millisecond, 5*time.Second)),
 		ready: make(chan struct{}), leads: make(chan struct{}), deposed: make(chan string, 1), term: term, args: all[0].Args(),
-		underWay: map[string]sets.Set[types.UID]{},
+		underWay: map[string]sets.Set[types.UID]{}, spoke: map[string]time.Time{},
 	}, nil
 }
 

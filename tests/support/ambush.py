@@ -10,6 +10,7 @@ import asyncio
 import re
 import ssl
 import threading
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -154,8 +155,9 @@ async def _hand_over(request: web.Request, answer: ClientResponse) -> web.Stream
     """Pass an answer on piece by piece: it may be a watch."""
     headers = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
     response = web.StreamResponse(status=answer.status, headers=headers)
-    await response.prepare(request)
-    async for piece in answer.content.iter_any():
-        await response.write(piece)
-    await response.write_eof()
+    with suppress(ConnectionResetError):  # the caller was killed
+        await response.prepare(request)
+        async for piece in answer.content.iter_any():
+            await response.write(piece)
+        await response.write_eof()
     return response

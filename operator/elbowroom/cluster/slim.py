@@ -1,0 +1,130 @@
+"""Pods and nodes with the fields that matter here and no others: how they are decoded decides what a large cluster costs."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003  # msgspec needs it at run time
+
+import msgspec
+
+Resources = dict[str, str | int]
+
+
+class _Slim(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """Decoded from JSON; what is not named here is skipped."""
+
+
+class Owner(_Slim):
+    """Who made it."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Meta(_Slim):
+    """Which object, and which state of it."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[Owner, ...] = ()
+
+
+class Sizes(_Slim):
+    """What is asked for, and what is the most."""
+
+    requests: Resources = {}
+    limits: Resources = {}
+
+
+class Variable(_Slim):
+    """One of the environment."""
+
+    name: str
+    value: str = ""
+
+
+class Container(_Slim):
+    """By the pod's spec."""
+
+    name: str
+    resources: Sizes = Sizes()
+    env: tuple[Variable, ...] = ()
+    restart_policy: str = ""
+
+
+class PodSpec(_Slim):
+    """What was asked for."""
+
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    priority: int = 0
+    overhead: Resources = {}
+    resources: Sizes | None = None
+    restart_policy: str = "Always"
+    node_selector: dict[str, str] = {}
+
+
+class Condition(_Slim):
+    """One statement."""
+
+    type: str
+    status: str
+    reason: str = ""
+
+
+class ContainerStatus(_Slim):
+    """What a container has."""
+
+    name: str
+    allocated_resources: Resources | None = None
+    resources: Sizes | None = None
+
+
+class PodStatus(_Slim):
+    """What there is."""
+
+    phase: str = "Pending"
+    observed_generation: int = 0
+    start_time: datetime | None = None
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(_Slim):
+    """One pod."""
+
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+
+class NodeSpec(_Slim):
+    """What was asked of a node."""
+
+    unschedulable: bool = False
+
+
+class NodeStatus(_Slim):
+    """What it has."""
+
+    allocatable: Resources = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(_Slim):
+    """One node."""
+
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
