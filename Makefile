@@ -64,7 +64,7 @@ lint: .venv/.complete ## check style, types and layers
 .PHONY: format
 format: .venv/.complete ## put the code into shape
 	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
-	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w scheduler testbed tests/guest
+	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w scheduler testbed tests/guest bench/scheduler
 
 .PHONY: crds
 crds: .venv/.complete ## write crds/ anew from the models

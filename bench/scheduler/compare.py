@@ -36,8 +36,8 @@ Kubernetes' own benchmark (`test/integration/scheduler_perf`: a real API server 
 after its workloads of these names. {claimants:,} claimants are there in all variants; in the last one each has a hold
 for more. Throughput is from the first pod that the scheduler hears of to the last one that is bound. Stock and ours in
 turns, {turns} turns; a ratio is that of two runs of the same turn, and the median of all turns is shown with the
-smallest and the largest. Filter is our plugin's part, for one node. What an acknowledgement takes is not in here: that is
-`make bench-holds`.
+smallest and the largest. Filter is our plugin's part, for one node. What an acknowledgement takes is not in here:
+that is `make bench-holds`.
 
 Measured on {day:%Y-%m-%d} with `make bench-scheduler` on {cores} cores, which API server, etcd and scheduler share.
 
@@ -101,9 +101,9 @@ def workloads(folder: Path, nodes: int) -> dict[str, list[Json]]:
         "templatePaths": [str(folder / f"{name}.yaml") for name in ("node", "large", "service")],
     }  # fmt: skip
     return {
-        "SchedulingBasic": [*start, pods("plain", max(2000, nodes), measured=True)],
+        "SchedulingBasic": [*start, pods("plain", max(4000, nodes), measured=True)],
         "PreemptionBasic": [*start, pods("low", 3 * nodes), pods("high", min(nodes, 1000), measured=True)],
-        "SchedulingWithMixedChurn": [*start, churn, pods("plain", max(2000, nodes), measured=True)],
+        "SchedulingWithMixedChurn": [*start, churn, pods("plain", max(4000, nodes), measured=True)],
     }
 
 

@@ -29,12 +29,37 @@ type Receiver struct {
 	Avoids string
 }
 
+// Here are the live holds of one node.
+type Here struct {
+	Holds   []*holds.Hold
+	counted atomic.Pointer[counted]
+}
+
+// counted is what was found out about one state of the node.
+type counted struct {
+	generation  int64
+	outstanding holds.Room
+	complete    bool
+}
+
+// Outstanding returns what is kept here for claimants, as holds.Outstanding does. A node is asked for each pod that may come, and
+// changes with those that do: what was found out is remembered by the node's generation, which no two states share.
+func (h *Here) Outstanding(generation int64, sizes holds.Sizes) (holds.Room, bool) {
+	known := h.counted.Load()
+	if known == nil || known.generation != generation {
+		known = &counted{generation: generation}
+		known.outstanding, known.complete = holds.Outstanding(h.Holds, sizes)
+		h.counted.Store(known)
+	}
+	return known.outstanding, known.complete
+}
+
 // Page is all that is known at one moment.
 type Page struct {
 	// Version grows with each change.
 	Version   uint64
 	byName    map[string]*holds.Hold
-	byNode    map[string][]*holds.Hold
+	byNode    map[string]*Here
 	receivers map[Name]Receiver
 	// moving are the UIDs of claimants, and of pods whose guests are to move or do; and for whom.
 	moving map[string]string
@@ -45,8 +70,16 @@ type Page struct {
 // Empty tells whether nobody holds or moves anything.
 func (p *Page) Empty() bool { return len(p.moving) == 0 && len(p.receivers) == 0 }
 
+// Here returns what is held on a node, or nil.
+func (p *Page) Here(node string) *Here { return p.byNode[node] }
+
 // OnNode returns the live holds of a node.
-func (p *Page) OnNode(node string) []*holds.Hold { return p.byNode[node] }
+func (p *Page) OnNode(node string) []*holds.Hold {
+	if here := p.byNode[node]; here != nil {
+		return here.Holds
+	}
+	return nil
+}
 
 // Nodes returns the nodes that have live holds.
 func (p *Page) Nodes() iter.Seq[string] { return maps.Keys(p.byNode) }
@@ -192,7 +225,7 @@ func (b *Book) change(make func()) {
 
 func (b *Book) page() *Page {
 	page := &Page{
-		Version: b.current.Load().Version + 1, byName: maps.Clone(b.holds), byNode: map[string][]*holds.Hold{},
+		Version: b.current.Load().Version + 1, byName: maps.Clone(b.holds), byNode: map[string]*Here{},
 		receivers: map[Name]Receiver{}, moving: map[string]string{}, migrations: slices.Collect(maps.Values(b.migrations)),
 	}
 	for _, migration := range b.migrations {
@@ -205,7 +238,12 @@ func (b *Book) page() *Page {
 		if !hold.Live() {
 			continue
 		}
-		page.byNode[hold.Node] = append(page.byNode[hold.Node], hold)
+		here := page.byNode[hold.Node]
+		if here == nil {
+			here = &Here{}
+			page.byNode[hold.Node] = here
+		}
+		here.Holds = append(here.Holds, hold)
 		page.moving[hold.Claimant.UID] = "room is held for it"
 		for _, payer := range hold.Payers {
 			page.moving[payer.Pod.UID] = "its guest is to move for " + hold.Claimant.Name
@@ -213,7 +251,7 @@ func (b *Book) page() *Page {
 		}
 	}
 	for _, here := range page.byNode {
-		slices.SortFunc(here, func(a, b *holds.Hold) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(here.Holds, func(a, b *holds.Hold) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return page
 }

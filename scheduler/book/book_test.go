@@ -112,3 +112,23 @@ func TestALateEventChangesNothing(t *testing.T) {
 		t.Fatal("the end of a hold has taken away another one of its name")
 	}
 }
+
+func TestWhatIsKeptIsCountedOncePerStateOfTheNode(t *testing.T) {
+	b := New()
+	held := hold("db", holds.Held)
+	held.Target = holds.Room{CPU: 3000}
+	b.PutHold(held)
+	here, asked := b.Page().Here(held.Node), 0
+	sizes := func(string) (holds.Room, bool) { asked++; return holds.Room{CPU: 1000}, true }
+	for range 3 {
+		if kept, complete := here.Outstanding(7, sizes); !complete || kept.CPU != 2000 {
+			t.Fatalf("kept %v, complete %v", kept, complete)
+		}
+	}
+	if asked != 1 {
+		t.Fatalf("asked %d times", asked)
+	}
+	if kept, _ := here.Outstanding(8, func(string) (holds.Room, bool) { return holds.Room{CPU: 3000}, true }); !kept.IsZero() {
+		t.Fatalf("another state of the node, and still %v", kept)
+	}
+}

@@ -56,7 +56,7 @@ func FuzzLedger(f *testing.F) {
 			}
 			kept = kept.Plus(hold.Target.Minus(size).Lacking())
 		}
-		if fit.Fits && !node.Allocatable.Minus(kept).covers(request) {
+		if fit.Fits && !node.Allocatable.Minus(kept).Covers(request) {
 			t.Fatalf("%v fits into what is kept: %v of %v", request, kept, node.Allocatable)
 		}
 		if fit.Fits && (fit.Unresolvable || len(fit.Claimants) > 0) {

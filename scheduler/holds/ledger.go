@@ -72,14 +72,11 @@ func (n *Node) Fits(holds []*Hold, request Room) Fit {
 // Fits tells whether a pod fits into what is free of a node with these live holds: what a claimant has not asked for
 // yet is kept. Where a claimant is not there, it is the victim that a preemptor imagines away, or its hold is about to go.
 func Fits(free Room, holds []*Hold, sizes Sizes, request Room) Fit {
-	for _, hold := range holds {
-		size, there := sizes(hold.Claimant.UID)
-		if !there {
-			return Fit{Unresolvable: true, Claimants: missing(holds, sizes)}
-		}
-		free = free.Minus(hold.Target.Minus(size).Lacking())
+	outstanding, complete := Outstanding(holds, sizes)
+	if !complete {
+		return Fit{Unresolvable: true, Claimants: missing(holds, sizes)}
 	}
-	if free.covers(request) {
+	if free.Minus(outstanding).Covers(request) {
 		return Fit{Fits: true}
 	}
 	var claimants []string
@@ -89,6 +86,18 @@ func Fits(free Room, holds []*Hold, sizes Sizes, request Room) Fit {
 		}
 	}
 	return Fit{Claimants: claimants}
+}
+
+// Outstanding returns what is kept for claimants that have not asked for it yet, and whether all of them are there.
+func Outstanding(holds []*Hold, sizes Sizes) (sum Room, complete bool) {
+	for _, hold := range holds {
+		size, there := sizes(hold.Claimant.UID)
+		if !there {
+			return Room{}, false
+		}
+		sum = sum.Plus(hold.Target.Minus(size).Lacking())
+	}
+	return sum, true
 }
 
 func missing(holds []*Hold, sizes Sizes) (claimants []string) {
@@ -165,7 +174,7 @@ func (n *Node) Keepable(holds []*Hold, hold *Hold) bool {
 	}
 	wanted := n.Growth(hold)
 	left := free.Plus(n.payment(hold))
-	return left.covers(wanted)
+	return left.Covers(wanted)
 }
 
 // fromTheFree returns what a claimant takes of the free room: what its own neighbours do not pay.

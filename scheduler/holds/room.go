@@ -18,7 +18,7 @@ func (r Room) Lacking() Room { return r.Most(Room{}) }
 // IsZero tells whether there is nothing.
 func (r Room) IsZero() bool { return r == Room{} }
 
-// covers tells whether every resource that is wanted is there. What is not wanted may be lacking, as it may for the scheduler.
-func (r Room) covers(wanted Room) bool {
+// Covers tells whether every resource that is wanted is there. What is not wanted may be lacking, as it may for the scheduler.
+func (r Room) Covers(wanted Room) bool {
 	return (wanted.CPU == 0 || wanted.CPU <= r.CPU) && (wanted.Memory == 0 || wanted.Memory <= r.Memory)
 }

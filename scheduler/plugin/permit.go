@@ -156,8 +156,9 @@ func (p *Plugin) wouldFit(ctx context.Context, state fwk.CycleState, pod, other 
 	if !p.handle.RunPreFilterExtensionRemovePod(ctx, without, pod, gone, info).IsSuccess() {
 		return false
 	}
-	c := cycleOf(state)
 	// Nobody is imagined away here whom our own Filter would spare: the one that gives way is a receiver itself.
-	without.Write(cycleKey, &cycle{page: c.page, request: c.request, receiver: c.receiver, instead: string(other.UID)})
+	if c := cycleOf(without); c != nil {
+		c.instead = string(other.UID)
+	}
 	return p.handle.RunFilterPlugins(ctx, without, pod, info).IsSuccess()
 }

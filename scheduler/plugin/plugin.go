@@ -94,14 +94,20 @@ type cycle struct {
 	page     *book.Page
 	request  holds.Room
 	receiver *book.Receiver
+	// imagined says that somebody tries what would be if pods came or went: for that the scheduler takes a clone.
+	imagined bool
 	// instead is the UID of a receiver that is to give way to this pod: it is missed by nobody.
 	instead string
 }
 
 const cycleKey fwk.StateKey = Name
 
-// Clone returns itself: it does not change.
-func (c *cycle) Clone() fwk.StateData { return c }
+// Clone is called by who goes on to imagine pods away.
+func (c *cycle) Clone() fwk.StateData {
+	clone := *c
+	clone.imagined = true
+	return &clone
+}
 
 func (p *Plugin) newCycle(pod *v1.Pod) *cycle {
 	c := &cycle{page: p.book.Page(), request: request(pod)}
@@ -166,6 +172,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, in
 	c := cycleOf(state)
 	if c == nil {
 		c = p.newCycle(pod) // somebody runs Filter without PreFilter
+		c.imagined = true
 	}
 	status := p.filter(c, info)
 	if !status.IsSuccess() {
@@ -179,24 +186,29 @@ func (p *Plugin) filter(c *cycle, info fwk.NodeInfo) *fwk.Status {
 	if c.receiver != nil && c.receiver.Avoids == node {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "a receiver must not come to the node that its guest leaves")
 	}
-	if victim := p.imaginedAway(c, info); victim != "" {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, victim)
+	if c.imagined {
+		if victim := p.imaginedAway(c, info); victim != "" {
+			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, victim)
+		}
 	}
-	here := c.page.OnNode(node)
-	if len(here) == 0 {
+	kept := c.page.Here(node)
+	if kept == nil {
 		return nil
 	}
+	sizes := func(uid string) (holds.Room, bool) { return SizeIn(info, uid) }
 	free := amount(info.GetAllocatable()).Minus(amount(info.GetRequested()))
-	fit := holds.Fits(free, here, func(uid string) (holds.Room, bool) { return SizeIn(info, uid) }, c.request)
-	switch {
-	case fit.Fits:
+	if outstanding, complete := kept.Outstanding(info.GetGeneration(), sizes); complete && free.Minus(outstanding).Covers(c.request) {
 		return nil
+	}
+	here := kept.Holds
+	switch fit := holds.Fits(free, here, sizes, c.request); {
 	case fit.Unresolvable:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the claimant of a hold is not there: "+names(here, fit.Claimants))
 	case len(fit.Claimants) == 0:
 		return nil // it would not fit without holds, either: that is for others to say
+	default:
+		return fwk.NewStatus(fwk.Unschedulable, "room is held for "+names(here, fit.Claimants))
 	}
-	return fwk.NewStatus(fwk.Unschedulable, "room is held for "+names(here, fit.Claimants))
 }
 
 func names(here []*holds.Hold, claimants []string) string {
