@@ -31,6 +31,8 @@ type Receiver struct {
 
 // Here are the live holds of one node.
 type Here struct {
+	// Most is what all claimants together may come to have: where that much is free besides, nothing has to be counted.
+	Most    holds.Room
 	Holds   []*holds.Hold
 	counted atomic.Pointer[counted]
 }
@@ -244,6 +246,7 @@ func (b *Book) page() *Page {
 			page.byNode[hold.Node] = here
 		}
 		here.Holds = append(here.Holds, hold)
+		here.Most = here.Most.Plus(hold.Target)
 		page.moving[hold.Claimant.UID] = "room is held for it"
 		for _, payer := range hold.Payers {
 			page.moving[payer.Pod.UID] = "its guest is to move for " + hold.Claimant.Name

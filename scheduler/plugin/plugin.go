@@ -195,8 +195,11 @@ func (p *Plugin) filter(c *cycle, info fwk.NodeInfo) *fwk.Status {
 	if kept == nil {
 		return nil
 	}
-	sizes := func(uid string) (holds.Room, bool) { return SizeIn(info, uid) }
 	free := amount(info.GetAllocatable()).Minus(amount(info.GetRequested()))
+	if free.Minus(kept.Most).Covers(c.request) {
+		return nil
+	}
+	sizes := func(uid string) (holds.Room, bool) { return SizeIn(info, uid) }
 	if outstanding, complete := kept.Outstanding(info.GetGeneration(), sizes); complete && free.Minus(outstanding).Covers(c.request) {
 		return nil
 	}

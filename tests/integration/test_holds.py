@@ -130,6 +130,17 @@ def test_when_a_hold_goes_those_whom_it_kept_out_come_at_once(
     namespace.until_ready("small", within=10)
 
 
+def test_when_a_pod_shrinks_those_come_at_once_whom_a_hold_kept_out(
+    namespace: Namespace, holds: Holds, extra_node: str
+) -> None:
+    db, _ = namespace.start(placed("db", extra_node, "1"), placed("big", extra_node, "2"))
+    holds.until(holds.create(db, "2"), "Held")
+    namespace.apply(anywhere("small", "500m", extra_node))
+    waits(namespace, "small", "room is held for")
+    namespace.resize("big", cpu="1", memory=MEMORY)
+    namespace.until_ready("small", within=10)
+
+
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
@@ -275,6 +286,48 @@ class TestReceivers:
         namespace.kubectl("delete", "pod", "job", "--grace-period=1")
         waits(namespace, "web-receiver", "has appeared by itself")
         assert not namespace.pod("web-receiver")["spec"].get("nodeName")
+
+    def test_a_receiver_whose_request_was_cancelled_is_refused_at_once(
+        self, namespace: Namespace, holds: Holds, extra_node: str
+    ) -> None:
+        db, web, api = namespace.start(
+            placed("db", extra_node, "2"), placed("web", extra_node, "1"), placed("api", extra_node, "1")
+        )
+        hold = holds.create(db, "4", payers={"web-receiver": web, "api-receiver": api})
+        holds.until(hold, "Held")
+        holds.moves(web, "web-receiver", hold=hold)
+        namespace.apply(pod("web-receiver", IDLE, cpu="100m"))
+        has_place(namespace, "web-receiver")
+        holds.delete(hold)
+        waits(namespace, "web-receiver", "the hold that this receiver belongs to is gone")
+        stays("nobody binds it", lambda: not namespace.pod("web-receiver")["spec"].get("nodeName"), during=1)
+
+    def test_a_vm_that_is_moved_by_hand_goes_elsewhere_and_is_nobodys_victim(
+        self, namespace: Namespace, holds: Holds, extra_node: str
+    ) -> None:
+        (web,) = namespace.start(placed("web", extra_node, "2"))
+        holds.moves(web, "web-receiver")
+        namespace.apply(anywhere("web-receiver", "100m", extra_node))
+        waits(namespace, "web-receiver", "must not come to the node that its guest leaves")
+        namespace.apply(anywhere("boss", "4", extra_node, priorityClassName="system-cluster-critical"))
+        waits(namespace, "boss", "Insufficient cpu")
+        stays("nobody preempts it", lambda: "deletionTimestamp" not in namespace.pod("web")["metadata"], during=1)
+        namespace.kubectl("delete", "pod", "web-receiver")
+        namespace.start(pod("web-receiver", IDLE, cpu="100m"))
+        assert namespace.pod("web-receiver")["spec"]["nodeName"] != extra_node
+
+    def test_a_receiver_prefers_a_node_without_holds(self, namespace: Namespace, holds: Holds, extra_node: str) -> None:
+        """Where it would fit, too, and where a pod like any other would go: there is more room."""
+        db, web = namespace.start(placed("db", extra_node, "2"), placed("web", extra_node, "2"))
+        nodes = ("node-1", "node-2", "node-3")
+        busy = namespace.start(*(placed(f"busy-{node}", node, "1500m") for node in nodes[:2]))
+        (other,) = namespace.start(placed("other", nodes[2], "100m"))
+        assert len(busy) == 2
+        holds.until(holds.create(other, "2"), "Held")
+        holds.until(holds.create(db, "4", payers={"web-receiver": web}), "Held")
+        namespace.start(pod("plain", IDLE, cpu="100m"), pod("web-receiver", IDLE, cpu="100m"))
+        assert namespace.pod("plain")["spec"]["nodeName"] == nodes[2]
+        assert namespace.pod("web-receiver")["spec"]["nodeName"] in nodes[:2]
 
     def test_a_receiver_preempts_nobody(self, namespace: Namespace, holds: Holds, extra_node: str) -> None:
         db, web = namespace.start(placed("db", extra_node, "2"), placed("web", extra_node, "2"))

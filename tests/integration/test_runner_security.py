@@ -34,14 +34,14 @@ def test_only_the_operator_may_call(vms: Vms) -> None:
     trusted = ssl.create_default_context(cadata=vms.authority.bundle().decode())
     anonymous = QemuDriver(RunnerClient(lambda: trusted, tries=1))
     with pytest.raises(UnreachableError, match=REFUSED):
-        vms.run(anonymous.size(vm))
+        vms.run(anonymous.guest(vm))
 
     stranger = vms.driver_with(issue_operator(new_authority(), NOW), vms.authority)
     with pytest.raises(UnreachableError, match=REFUSED):
-        vms.run(stranger.size(vm))
+        vms.run(stranger.guest(vm))
 
     other = vms.driver_with(issue_vm(vms.authority, Identity(vms.namespace.name, "other"), NOW))
-    for work in (other.size(vm), other.resize(vm, cpus=2), other.retire(vm, 1), other.release(vm, 1)):
+    for work in (other.guest(vm), other.resize(vm, cpus=2), other.retire(vm, 1), other.release(vm, 1)):
         reason, sentence = vms.refused(work)
         assert reason == "Forbidden"
         assert sentence == f"urn:elbowroom:vm:{vms.namespace.name}:other may not do this with VM db"
@@ -51,7 +51,7 @@ def test_only_the_operator_may_call(vms: Vms) -> None:
 
     # The VM's own other runner may say two things, and nothing else.
     itself = vms.driver_with(issue_vm(vms.authority, Identity(vms.namespace.name, "db"), NOW))
-    assert vms.refused(itself.size(vm))[0] == "Forbidden"
+    assert vms.refused(itself.guest(vm))[0] == "Forbidden"
     assert vms.refused(itself.release(vm, 1))[0] == "StaleAttempt"
     assert vms.refused(itself.retire(vm, 1))[0] == "GuestRunsHere"
     assert vms.status(vm).state is GuestState.RUNNING
@@ -62,7 +62,7 @@ def test_a_runner_with_anothers_certificate_is_not_believed(vms: Vms) -> None:
     vm = vms.boot("db")
     forged = QemuDriver(vms.driver._client)  # noqa: SLF001
     with pytest.raises(UnreachableError, match=r"(?i)hostname mismatch"):
-        vms.run(forged.size(type(vm)(**{**vm.__dict__, "name": "other"})))
+        vms.run(forged.guest(type(vm)(**{**vm.__dict__, "name": "other"})))
 
 
 async def knock(address: str, context: ssl.SSLContext | None, words: bytes) -> bytes:

@@ -161,7 +161,7 @@ def test_grow_move_grow_and_shrink(vms: Vms) -> None:
     assert (size.cpus, size.memory) == (2, BASE + 128 * MIB)
     vms.until_tick(vm, lambda tick: tick.cpus == 2 and tick.memory_mib >= at_boot.memory_mib + 120)
     receiver, _ = vms.move(vm, node="node-2")
-    size = vms.run(vms.driver.size(receiver))
+    size, _ = vms.run(vms.driver.guest(receiver))
     assert (size.cpus, size.memory) == (2, BASE + 128 * MIB)
     # What was ordered before comes late, and is refused by the pod that the guest has moved to as well.
     assert vms.refused(vms.driver.resize(receiver, cpus=1, memory=BASE, order=7)) == (

@@ -61,6 +61,24 @@ class Holds:
         self._made.append(name)
         return name
 
+    def moves(self, pod: Json, receiver: str, *, hold: str | None = None) -> None:
+        """Have a migration say that this pod's guest goes to that receiver: for a hold's request, or by hand."""
+        for_request = {
+            "request": self.get(hold)["spec"]["request"], "pod": reference(pod), "receiver": receiver,
+        } if hold else {}  # fmt: skip
+        meta = {"name": receiver, "namespace": self.namespace.name}
+        body = {
+            "apiVersion": "/".join(GROUP),
+            "kind": "VMMigration",
+            "metadata": meta,
+            "spec": {"vm": "web", **for_request},
+        }
+        where = (*GROUP, self.namespace.name, "vmmigrations")
+        self._api.create_namespaced_custom_object(*where, body)
+        source = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "node": pod["spec"]["nodeName"]}
+        status = {"phase": "Binding", "source": source, "receiver": {"name": receiver}}
+        self._api.patch_namespaced_custom_object_status(*where, receiver, {"status": status})
+
     def get(self, name: str) -> Json:
         """Return a hold."""
         return self.namespace.testbed.plain(self._api.get_cluster_custom_object(*_KIND, name))

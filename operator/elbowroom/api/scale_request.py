@@ -157,6 +157,8 @@ class ScaleRequestStatus(Status):
     phase: RequestPhase = RequestPhase.PENDING
     pod: Reference | None = None
     """The pod that gets the size."""
+    container: Annotated[str, Field(max_length=63)] = ""
+    """And the container."""
     node: Name | None = None
     original: Resources | None = None
     """The container's size before."""
@@ -173,6 +175,8 @@ class ScaleRequestStatus(Status):
     resized: bool = False
     """The pod may have been told its new size: giving up puts the old one back."""
     plan: Plan | None = None
+    room_appeared: bool = False
+    """The room came by itself: nobody in the plan is moved."""
     round: Annotated[int, Field(ge=0, le=1000)] = 0
     """How many plans were begun."""
     failed: Annotated[tuple[FailedMove, ...], Field(max_length=64)] = ()

@@ -1,4 +1,4 @@
-"""Pods and nodes with the fields that matter here and no others: how they are decoded decides what a large cluster costs."""
+"""Pods and nodes with the fields that matter here: how they are decoded decides what a large cluster costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 Resources = dict[str, str | int]
 
 
-class _Slim(msgspec.Struct, rename="camel", gc=False, frozen=True):
+class _Slim(msgspec.Struct, rename="camel", gc=False):
     """Decoded from JSON; what is not named here is skipped."""
 
 
@@ -55,7 +55,7 @@ class Container(_Slim):
     """By the pod's spec."""
 
     name: str
-    resources: Sizes = Sizes()
+    resources: Sizes = msgspec.field(default_factory=Sizes)
     env: tuple[Variable, ...] = ()
     restart_policy: str = ""
 
@@ -96,6 +96,9 @@ class PodStatus(_Slim):
     observed_generation: int = 0
     start_time: datetime | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
+    resources: Sizes | None = None
+    """Of the pod as a whole, where it has a size as a whole."""
+    allocated_resources: Resources | None = None
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -106,7 +109,7 @@ class Pod(_Slim):
 
     metadata: Meta
     spec: PodSpec
-    status: PodStatus = PodStatus()
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class NodeSpec(_Slim):
@@ -126,5 +129,5 @@ class Node(_Slim):
     """One node."""
 
     metadata: Meta
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)

@@ -154,6 +154,13 @@ def _same_pod(world: World, request: Request) -> list[Request]:
     return [other for other in others if mine == _claimant_uid(world, other)]
 
 
+def claimant_of(world: World, request: Request) -> Pod | None:
+    """Return the pod that a request is about: the one it has begun with, or the one it would begin with."""
+    if request.status.phase is not RequestPhase.PENDING:
+        return world.pod(request.status.claimant)
+    return _find_claimant(world, request)
+
+
 def _claimant_uid(world: World, request: Request) -> str:
     if request.status.phase is not RequestPhase.PENDING:
         return request.status.claimant

@@ -56,6 +56,7 @@ class Store(World):
         self._gone: set[str] = set()
         self._checks: dict[str, Check] = {}
         self._places = Places()
+        self._on = _Index[str, "Pod"](lambda pod: pod.node or None)
         self._named = _Index[tuple[str, str], "Pod"](lambda pod: (pod.namespace, pod.name))
         self._of_vm = _Index[tuple[str, str], "Pod"](lambda pod: (pod.namespace, pod.vm) if pod.vm else None)
         self._owned = _Index[str, "Pod"](lambda pod: pod.owner or None)
@@ -71,8 +72,7 @@ class Store(World):
 
     def put_node(self, name: str, allocatable: Room, *, ready: bool = True, takes_pods: bool = True) -> None:
         """Take in a node; its pods are taken in by themselves."""
-        pods = tuple(pod for pod in self._pods.values() if pod.node == name)
-        self._nodes[name] = Node(name, allocatable, pods, ready, takes_pods)
+        self._nodes[name] = Node(name, allocatable, tuple(self._on.get(name)), ready, takes_pods)
         self._placed(name)
 
     def drop_node(self, name: str) -> None:
@@ -93,7 +93,7 @@ class Store(World):
             self._orders.pop(uid, None)
 
     def _change_pod(self, old: Pod | None, new: Pod | None) -> None:
-        for index in (self._named, self._of_vm, self._owned):
+        for index in (self._on, self._named, self._of_vm, self._owned):
             index.change(old, new)
         if old is not None:
             del self._pods[old.uid]

@@ -148,8 +148,8 @@ class Driver(Protocol):
         """Clear away what is left in the source after the guest has moved. Its pod stays, and keeps its room."""
         ...
 
-    async def size(self, vm: VirtualMachine) -> GuestSize:
-        """Return what the guest has."""
+    async def guest(self, vm: VirtualMachine) -> tuple[GuestSize, int]:
+        """Return what the guest has, and the number of the last order for another size that came to it."""
         ...
 
     async def resize(

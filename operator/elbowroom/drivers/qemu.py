@@ -126,9 +126,10 @@ class QemuDriver:
         """End the source's QEMU."""
         await self._call(source, "quit", OfAttempt(attempt=attempt))
 
-    async def size(self, vm: VirtualMachine) -> GuestSize:
-        """Return what the guest has."""
-        return _size(await self._status(vm))
+    async def guest(self, vm: VirtualMachine) -> tuple[GuestSize, int]:
+        """Return what the guest has, and the number of the last order that came to it."""
+        status = await self._status(vm)
+        return _size(status), status.shape.order if status.shape is not None else 0
 
     async def resize(
         self, vm: VirtualMachine, *, cpus: int | None = None, memory: int | None = None, order: int = 0

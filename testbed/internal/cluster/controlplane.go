@@ -153,7 +153,7 @@ func writeSchedulerConfig() error {
 		"profiles": []any{map[string]any{
 			"schedulerName": "default-scheduler",
 			"plugins": map[string]any{"multiPoint": map[string]any{
-				"enabled":  []any{map[string]any{"name": plugin.Name}, map[string]any{"name": plugin.PreemptionName}},
+				"enabled":  []any{map[string]any{"name": plugin.Name, "weight": 10}, map[string]any{"name": plugin.PreemptionName}},
 				"disabled": []any{map[string]any{"name": names.DefaultPreemption}},
 			}},
 		}},

@@ -1,0 +1,150 @@
+"""The operator: its parts, put together, and started in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import kopf
+
+from elbowroom.authority.keeper import Keeper
+from elbowroom.authority.vms import VmSecrets
+from elbowroom.cluster import slim
+from elbowroom.cluster.client import ApiError, NotFoundError
+from elbowroom.cluster.events import Recorder
+from elbowroom.cluster.kinds import API_VERSION
+from elbowroom.cluster.reflector import Reflector
+from elbowroom.cluster.view import View
+from elbowroom.drivers.client import RunnerClient
+from elbowroom.drivers.qemu import QemuDriver
+from elbowroom.handlers import registry
+from elbowroom.leader import Leader
+from elbowroom.reconcile import Reconciler
+from elbowroom.runner.tls import Identity
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from kubernetes import client
+
+    from elbowroom.cluster.client import Api
+    from elbowroom.core.policy import Policy
+
+Json = dict[str, Any]
+_log = logging.getLogger(__name__)
+_AUDIT_SECONDS: Final = 60.0
+_CERTIFICATE_SECONDS: Final = 600.0
+_SYNC_SECONDS: Final = 120.0
+
+
+class NotInstalledError(Exception):
+    """The kinds are not there; the message says what to do."""
+
+
+class Operator:
+    """One operator, of which several may run."""
+
+    def __init__(self, api: Api, core: client.CoreV1Api, namespace: str, identity: str, policy: Policy) -> None:
+        """Take what it works with."""
+        self._api = api
+        self._keeper = Keeper(core, namespace, lambda: datetime.now(UTC))
+        self._context: ssl.SSLContext | None = None
+        self._runners = RunnerClient(self._operator_context, tries=2)
+        driver = QemuDriver(self._runners)
+        self.view = View(driver)
+        self.reconciler = Reconciler(api, driver, self.view, policy, Recorder(api, identity))
+        self._leader = Leader(api, namespace, identity)
+        self._secrets = VmSecrets(self._keeper, self._identities)
+        self._nodes = Reflector(api, "/api/v1/nodes", slim.Node, self.view.put_node, self.view.drop_node)
+        self._pods = Reflector(api, "/api/v1/pods", slim.Pod, self.view.put_pod, self.view.drop_pod)
+
+    def _operator_context(self) -> ssl.SSLContext:
+        assert self._context is not None  # noqa: S101  # made before anybody is called
+        return self._context
+
+    def _identities(self) -> set[Identity]:
+        return {Identity(vm.namespace, vm.name) for vm in self.view.vms.values()}
+
+    # What kopf tells
+
+    def saw_request(self, event: str | None, body: Json) -> None:
+        """Take in news of a request."""
+        uid = body["metadata"]["uid"]
+        (self.view.drop_request(uid) if event == "DELETED" else self.view.put_request(body))
+        self.reconciler.request_changed(uid)
+
+    def saw_migration(self, event: str | None, body: Json) -> None:
+        """Take in news of a migration."""
+        uid = body["metadata"]["uid"]
+        (self.view.drop_migration(uid) if event == "DELETED" else self.view.put_migration(body))
+        self.reconciler.migration_changed(uid)
+
+    def saw_hold(self, event: str | None, body: Json) -> None:
+        """Take in news of a hold."""
+        (self.view.drop_hold(body["metadata"]["uid"]) if event == "DELETED" else self.view.put_hold(body))
+        self.reconciler.hold_changed(body["spec"]["request"]["uid"])
+
+    # Running
+
+    async def run(self) -> None:
+        """Lead, know everything, and work, until told to end."""
+        await self._leader.acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
+                self._context = await self._keeper.operator_context()
+                async with asyncio.timeout(_SYNC_SECONDS):
+                    await self._nodes.synced.wait()
+                    await self._pods.synced.wait()
+                await self._audit()
+                _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.pods)})
+                later = (self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever())
+                tasks += [group.create_task(work) for work in later]
+                await kopf.operator(registry=registry, memo=kopf.Memo(operator=self), clusterwide=True, standalone=True)
+                for task in tasks:
+                    task.cancel()
+        finally:
+            await self._leader.release()
+            await self._runners.close()
+            await self._api.close()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(_CERTIFICATE_SECONDS)
+            self._context = await self._keeper.operator_context()
+
+    async def _audit_for_ever(self) -> None:
+        """Read our own kinds now and then: kopf does not tell what was deleted while a watch was broken."""
+        while True:
+            await asyncio.sleep(_AUDIT_SECONDS)
+            try:
+                await self._audit()
+            except ApiError as error:
+                _log.warning("our own kinds could not be read: %s", error)
+
+    async def _audit(self) -> None:
+        parts: tuple[tuple[str, str, Callable[[Json], None], Callable[[str], None]], ...] = (
+            ("vmscalerequests", "VMScaleRequest", self.view.put_request, self.view.drop_request),
+            ("vmmigrations", "VMMigration", self.view.put_migration, self.view.drop_migration),
+            ("capacityholds", "CapacityHold", self.view.put_hold, self.view.drop_hold),
+        )
+        for plural, kind, put, drop in parts:
+            known = {uid for uid, body in self.view.bodies.items() if body["kind"] == kind}
+            found = await self._read(plural)
+            for body in found:
+                put(body)
+            for uid in known - {body["metadata"]["uid"] for body in found}:
+                drop(uid)
+
+    async def _read(self, plural: str) -> list[Json]:
+        try:
+            answer = await self._api.get(f"/apis/{API_VERSION}/{plural}")
+        except NotFoundError as error:
+            raise NotInstalledError(
+                f"the API server does not know {plural}.elbowroom.dev: apply crds/ first"
+            ) from error
+        found: list[Json] = answer["items"]
+        return found

@@ -1,0 +1,65 @@
+"""Certificates for VMs: each one's Secret is there before its pod needs it, valid for long enough, and gone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from kubernetes.client.exceptions import ApiException
+
+from .keeper import DamagedError, NotOursError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from elbowroom.runner.tls import Identity
+
+    from .keeper import Keeper
+
+_log = logging.getLogger(__name__)
+_LOOK_SECONDS: Final = 0.5
+_AGAIN_SECONDS: Final = 3600.0
+_AFTER_FAILURE: Final = 10.0
+_FORGET_AFTER: Final = 300.0
+
+
+class VmSecrets:
+    """Keeps the Secrets of all VMs that there are."""
+
+    def __init__(self, keeper: Keeper, identities: Callable[[], Iterable[Identity]]) -> None:
+        """Take who makes them, and who knows which VMs there are."""
+        self._keeper, self._identities = keeper, identities
+        self._due: dict[Identity, float] = {}
+        self._missed: dict[Identity, float] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look(time.monotonic())
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self, now: float) -> None:
+        """See to those that are new or due, and forget those that have been gone for a while."""
+        there = set(self._identities())
+        for identity in there:
+            self._missed.pop(identity, None)
+            if self._due.get(identity, 0.0) <= now:
+                self._due[identity] = now + (
+                    _AGAIN_SECONDS if await self._try(self._keeper.ensure_vm, identity) else _AFTER_FAILURE
+                )
+        for identity in self._due.keys() - there:
+            if now - self._missed.setdefault(identity, now) > _FORGET_AFTER and await self._try(
+                self._keeper.forget_vm, identity
+            ):
+                del self._due[identity], self._missed[identity]
+
+    @staticmethod
+    async def _try(work: Callable[[Identity], object], identity: Identity) -> bool:
+        try:
+            await work(identity)  # type: ignore[misc]
+        except (ApiException, NotOursError, DamagedError) as error:
+            _log.warning("the certificate of %s/%s: %s", identity.namespace, identity.name, error)
+            return False
+        return True

@@ -1,0 +1,65 @@
+"""`elbowroom`: the operator's command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import sys
+
+from kubernetes import client, config
+
+from elbowroom.app import NotInstalledError, Operator
+from elbowroom.cluster.client import Api
+from elbowroom.core.policy import Policy
+from elbowroom.leader import LostError
+from elbowroom.runner.logs import set_up
+
+
+def main() -> None:
+    """Run what the command line says."""
+    parser = argparse.ArgumentParser(prog="elbowroom", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    operator = commands.add_parser("operator", help="grow VMs by moving their neighbours, until SIGTERM")
+    operator.add_argument(
+        "--namespace",
+        default=os.environ.get("POD_NAMESPACE", "elbowroom-system"),
+        help="where its Lease and its authority's Secret are",
+    )
+    operator.add_argument("--verbose", action="store_true", help="log what is waited for, too")
+    arguments = parser.parse_args()
+    set_up(logging.DEBUG if arguments.verbose else logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_without_settings)
+    for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    sys.exit(asyncio.run(_operate(arguments.namespace)))
+
+
+def _without_settings(record: logging.LogRecord) -> bool:
+    """Take off what kopf puts on each of its records for itself: it cannot be written as JSON."""
+    record.__dict__.pop("settings", None)
+    return True
+
+
+async def _operate(namespace: str) -> int:
+    try:
+        config.load_incluster_config()  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        config.load_kube_config()  # type: ignore[no-untyped-call]
+    identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, Policy())
+    code = 0
+    try:
+        await operator.run()
+    except* (LostError, NotInstalledError) as errors:
+        logging.getLogger(__name__).critical("; ".join(str(error) for error in errors.exceptions))
+        code = 1
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The operator in a testbed, as a pod under its own service account; requests and migrations as users make them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from kubernetes import client
+
+from .holds import GROUP
+from .namespace import condition
+from .testbed import PYTHON_IMAGE
+from .waiting import until
+
+if TYPE_CHECKING:
+    from .namespace import Json, Namespace
+    from .testbed import Testbed
+
+SYSTEM = "elbowroom-system"
+OVER = ("Succeeded", "Failed", "Cancelled", "PartiallyMoved")
+
+
+def start_operator(testbed: Testbed) -> None:
+    """Run the operator as a pod, and wait until it knows everything."""
+    account = {"name": "elbowroom-operator", "namespace": SYSTEM}
+    container = {
+        "name": "operator", "image": PYTHON_IMAGE, "command": ["python", "-m", "elbowroom.main", "operator", "--verbose"],
+        "env": [{"name": "POD_NAMESPACE", "value": SYSTEM}],
+    }  # fmt: skip
+    objects: list[Json] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "elbowroom-operator"}, "subjects": [{"kind": "ServiceAccount", **account}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        },
+        {
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator", "namespace": SYSTEM},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": {"app": "operator"}}, "strategy": {"type": "Recreate"},
+                "template": {
+                    "metadata": {"labels": {"app": "operator"}},
+                    "spec": {
+                        "serviceAccountName": account["name"], "containers": [container],
+                        "terminationGracePeriodSeconds": 5, "nodeSelector": {"kubernetes.io/hostname": "node-3"},
+                    },
+                },
+            },
+        },
+    ]  # fmt: skip
+    testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    until("the operator is ready", lambda: '"message": "ready"' in operator_log(testbed), within=60)
+
+
+def operator_log(testbed: Testbed) -> str:
+    """Return what the operator has said."""
+    try:
+        return testbed.kubectl("-n", SYSTEM, "logs", "-l", "app=operator", "--tail=-1")
+    except AssertionError as error:
+        return str(error)
+
+
+class Requests:
+    """Scale requests and migrations in one namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        """Say where."""
+        self.namespace = namespace
+        self._api = client.CustomObjectsApi(namespace.testbed.api)
+
+    def grow(self, name: str, **spec: Any) -> None:
+        """Ask for another size."""
+        self._create("VMScaleRequest", name, spec)
+
+    def migrate(self, name: str, **spec: Any) -> None:
+        """Move a VM by hand."""
+        self._create("VMMigration", name, spec)
+
+    def _create(self, kind: str, name: str, spec: Json) -> None:
+        self.namespace.apply({"apiVersion": "/".join(GROUP), "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+    def get(self, name: str, plural: str = "vmscalerequests") -> Json:
+        """Return one of them."""
+        found = self._api.get_namespaced_custom_object(*GROUP, self.namespace.name, plural, name)
+        return self.namespace.testbed.plain(found)
+
+    def all(self, plural: str) -> list[Json]:
+        """Return all of a kind in this namespace."""
+        found = self._api.list_namespaced_custom_object(*GROUP, self.namespace.name, plural)
+        items: list[Json] = self.namespace.testbed.plain(found)["items"]
+        return items
+
+    def until(self, name: str, phase: str, *, plural: str = "vmscalerequests", within: float = 90) -> Json:
+        """Wait until one of them is in a phase; fail at once when it has ended in another one."""
+
+        def probe() -> Json:
+            found = self.get(name, plural)
+            status = found.get("status", {})
+            if status.get("phase") in OVER and status["phase"] != phase:
+                raise EndedError(f"{name} ended as {told(found)}\n{operator_log(self.namespace.testbed)[-6000:]}")
+            assert status.get("phase") == phase, told(found)
+            return found
+
+        try:
+            return until(f"{name} is {phase}", probe, within=within)
+        except AssertionError as error:
+            error.add_note(operator_log(self.namespace.testbed)[-6000:])
+            raise
+
+
+class EndedError(Exception):
+    """It has ended, and not as it should have."""
+
+
+def told(found: Json) -> str:
+    """Say in a line where something is."""
+    status = found.get("status", {})
+    return (
+        f"{status.get('phase')} {status.get('reason')} {status.get('message', '')}, Ready={condition(found, 'Ready')}"
+    )
