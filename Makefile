@@ -28,7 +28,7 @@ qemu:
 build: bin/testbed ## build bin/testbed and bin/kubectl
 
 .PHONY: demo
-demo: bin/testbed qemu ## start a cluster and show the problem: a resize that stays Deferred on a full node
+demo: bin/testbed qemu .cache/guest/complete ## a VM grows on a full node because its neighbour is moved: the whole story
 	@$(python) examples/demo.py --dir $(demo_dir)
 
 .PHONY: demo-down

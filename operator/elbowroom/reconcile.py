@@ -229,6 +229,7 @@ class Reconciler:
             migration = store.migrations.get(uid)
             if migration is None or migration.status.phase not in _MOVES:
                 self._stop_listening(uid)
+                await self._ask_for_downtime(migration)
                 return
             before = self._pods_of(migration)
             told = await self._ask(migration)
@@ -238,6 +239,14 @@ class Reconciler:
                 await self._tell_progress(migration, told)
                 return
         raise ConflictError(409, "its pods change all the time")
+
+    async def _ask_for_downtime(self, migration: Migration | None) -> None:
+        """Ask a source that its guest has left for how long that took: QEMU may say so a moment after it has."""
+        if migration is None or migration.status.phase is not MigrationPhase.MOVED:
+            return
+        status: Json = self._view.bodies[migration.uid].get("status", {})
+        if "downtimeMilliseconds" not in status and migration.status.source in self._view.vms:
+            await self._tell_progress(migration, await self._ask(migration))
 
     def _pods_of(self, migration: Migration) -> tuple[Pod | None, Pod | None]:
         store, status = self._view.store, migration.status
@@ -330,7 +339,8 @@ class Reconciler:
                 "phase": str(now.phase), "reason": str(reason), "note": message,
             },
         )  # fmt: skip
-        self._spawn(self._recorder.post(body, str(reason), sentence(reason, message), warning=reason in WARNINGS))
+        said = sentence(body["kind"], reason, message)
+        self._spawn(self._recorder.post(body, str(reason), said, warning=reason in WARNINGS))
 
     def _thieves(self, action: WriteRequest) -> str:
         """Name the pods that came to a claimant's node after its room was held, or grew there."""

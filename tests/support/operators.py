@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from kubernetes import client
 
 from .holds import GROUP
 from .namespace import condition
-from .testbed import PYTHON_IMAGE
+from .testbed import ROOT
 from .waiting import until
 
 if TYPE_CHECKING:
@@ -22,41 +21,14 @@ OVER = ("Succeeded", "Failed", "Cancelled", "PartiallyMoved")
 
 def start_operator(testbed: Testbed) -> None:
     """Run the operator as a pod, and wait until it knows everything."""
-    account = {"name": "elbowroom-operator", "namespace": SYSTEM}
-    container = {
-        "name": "operator", "image": PYTHON_IMAGE, "command": ["python", "-m", "elbowroom.main", "operator", "--verbose"],
-        "env": [{"name": "POD_NAMESPACE", "value": SYSTEM}],
-    }  # fmt: skip
-    objects: list[Json] = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "elbowroom-operator"}, "subjects": [{"kind": "ServiceAccount", **account}],
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        },
-        {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator", "namespace": SYSTEM},
-            "spec": {
-                "replicas": 1, "selector": {"matchLabels": {"app": "operator"}}, "strategy": {"type": "Recreate"},
-                "template": {
-                    "metadata": {"labels": {"app": "operator"}},
-                    "spec": {
-                        "serviceAccountName": account["name"], "containers": [container],
-                        "terminationGracePeriodSeconds": 5, "nodeSelector": {"kubernetes.io/hostname": "node-3"},
-                    },
-                },
-            },
-        },
-    ]  # fmt: skip
-    testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    testbed.kubectl("apply", "-f", f"{ROOT}/examples/operator.yaml")
     until("the operator is ready", lambda: '"message": "ready"' in operator_log(testbed), within=60)
 
 
 def operator_log(testbed: Testbed) -> str:
     """Return what the operator has said."""
     try:
-        return testbed.kubectl("-n", SYSTEM, "logs", "-l", "app=operator", "--tail=-1")
+        return testbed.kubectl("-n", SYSTEM, "logs", "-l", "app.kubernetes.io/name=elbowroom-operator", "--tail=-1")
     except AssertionError as error:
         return str(error)
 

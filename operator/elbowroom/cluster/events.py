@@ -29,9 +29,18 @@ WARNINGS: Final = frozenset(
 )  # fmt: skip
 
 
-def sentence(reason: Reason, message: str) -> str:
+_OF_MIGRATIONS: Final = {
+    Reason.DONE: "The guest runs in its receiver, and what was left of its old pod is gone.",
+    Reason.TRANSFERRING: "The guest is being copied.",
+    Reason.CANCELLED: "Called off: the guest stays where it is.",
+}
+"""Reasons that mean something else where one guest is moved."""
+
+
+def sentence(kind: str, reason: Reason, message: str) -> str:
     """Say a reason with its facts."""
-    return f"{MEANING[reason]} ({message})" if message else MEANING[reason]
+    meaning = _OF_MIGRATIONS.get(reason, MEANING[reason]) if kind == "VMMigration" else MEANING[reason]
+    return f"{meaning} ({message})" if message else meaning
 
 
 class Recorder:
