@@ -29,6 +29,11 @@ def main() -> None:
         default=os.environ.get("POD_NAMESPACE", "elbowroom-system"),
         help="where its Lease and its authority's Secret are",
     )
+    operator.add_argument(
+        "--identity",
+        default=f"{socket.gethostname()}-{secrets.token_hex(4)}",
+        help="its name among operators, which no other one may have",
+    )
     operator.add_argument("--verbose", action="store_true", help="log what is waited for, too")
     arguments = parser.parse_args()
     set_up(logging.DEBUG if arguments.verbose else logging.INFO)
@@ -36,7 +41,7 @@ def main() -> None:
         handler.addFilter(_without_settings)
     for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    sys.exit(asyncio.run(_operate(arguments.namespace)))
+    sys.exit(asyncio.run(_operate(arguments.namespace, arguments.identity)))
 
 
 def _without_settings(record: logging.LogRecord) -> bool:
@@ -45,12 +50,11 @@ def _without_settings(record: logging.LogRecord) -> bool:
     return True
 
 
-async def _operate(namespace: str) -> int:
+async def _operate(namespace: str, identity: str) -> int:
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except config.ConfigException:
         config.load_kube_config()  # type: ignore[no-untyped-call]
-    identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, Policy())
     code = 0
     try:

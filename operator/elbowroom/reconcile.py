@@ -70,6 +70,7 @@ class Reconciler:
         self._last: dict[str, Actions] = {}
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._told_at: dict[str, float] = {}
+        self._progress: dict[str, interface.Transfer] = {}
         self._hindered: dict[str, tuple[float, float]] = {}
         """Since when something does not get on, and when that was last posted."""
         self._started = False
@@ -166,6 +167,7 @@ class Reconciler:
             actions = await self._decide(uid)
             for action in actions:
                 await self._do(action)
+            await self._tell_progress(uid)  # after what matters more
         except ConflictError as error:
             _log.debug("%s: somebody was faster: %s", uid, error)
             return 0.05
@@ -236,7 +238,7 @@ class Reconciler:
             store.put_transfer(uid, Transfer(told.state, round(told.percent), told.message))
             if before == self._pods_of(migration):
                 self._listen(migration, told.revision)
-                await self._tell_progress(migration, told)
+                self._progress[uid] = told
                 return
         raise ConflictError(409, "its pods change all the time")
 
@@ -246,7 +248,7 @@ class Reconciler:
             return
         status: Json = self._view.bodies[migration.uid].get("status", {})
         if "downtimeMilliseconds" not in status and migration.status.source in self._view.vms:
-            await self._tell_progress(migration, await self._ask(migration))
+            self._progress[migration.uid] = await self._ask(migration)
 
     def _pods_of(self, migration: Migration) -> tuple[Pod | None, Pod | None]:
         store, status = self._view.store, migration.status
@@ -279,8 +281,11 @@ class Reconciler:
         if task is not None:
             task.cancel()
 
-    async def _tell_progress(self, migration: Migration, told: interface.Transfer) -> None:
+    async def _tell_progress(self, uid: str) -> None:
         """Write how far a copy is, now and then."""
+        told, migration = self._progress.pop(uid, None), self._view.store.migrations.get(uid)
+        if told is None or migration is None:
+            return
         now = time.monotonic()
         status: Json = self._view.bodies[migration.uid].get("status", {})
         progress: Json = {

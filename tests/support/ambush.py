@@ -11,8 +11,9 @@ import re
 import ssl
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import yaml
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientResponse
 
+    from .inside import Inside
     from .testbed import Testbed
 
 _PATIENCE = 30.0
@@ -42,31 +44,65 @@ class Fate(StrEnum):
     """It takes effect when the caller is long dead: once `let_go` is called."""
 
 
-class Moment(NamedTuple):
+@dataclass(frozen=True)
+class Moment:
     """A call, by its method and a pattern for its path."""
 
     method: str
     path: str
     fate: Fate
 
+    def __call__(self, method: str, path: str) -> Fate | None:
+        """Tell whether this is the call."""
+        return self.fate if method == self.method and re.search(self.path, path.partition("?")[0]) else None
+
+
+class EveryWrite:
+    """Every call that changes something: the first time it is lost, and when it is made again its answer is."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._lost = set[tuple[str, str]]()
+        self.killed_at: list[str] = []
+
+    def __call__(self, method: str, path: str) -> Fate | None:
+        """Tell whether this is one of them."""
+        if method == "GET" or re.search("/leases|/events|dryRun", path):
+            return None
+        call = (method, path)
+        fate = Fate.DONE if call in self._lost else Fate.LOST
+        self._lost ^= {call}
+        self.killed_at.append(f"{fate} {method} {path}")
+        return fate
+
 
 class Ambush:
     """A proxy on 127.0.0.1 that speaks to the API server in somebody's name. Use it as a context manager."""
 
-    def __init__(self, testbed: Testbed, user: str, moment: Moment | None = None) -> None:
-        """Say for whom, and what to wait for."""
+    def __init__(
+        self, testbed: Testbed, user: str, moment: Callable[[str, str], Fate | None], inside: Inside | None = None
+    ) -> None:
+        """Say for whom, and what to wait for; with `inside`, the door is in the testbed's own network."""
         self._config, self._user, self._moment = testbed.api.configuration, user, moment
+        self._server = "https://10.96.0.1" if inside else self._config.host
         self._strike: Callable[[], None] = lambda: None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread = threading.Thread(target=self._serve_for_ever, args=[inside], daemon=True)
         self._go = asyncio.Event()
         self.struck = threading.Event()
         self.arrived = threading.Event()
         """The call at which the caller was killed has been made for it."""
 
+    def _serve_for_ever(self, inside: Inside | None) -> None:
+        if inside is not None:
+            inside.enter()
+        self._loop.run_forever()
+
     def at_the_moment(self, strike: Callable[[], None]) -> None:
-        """Say how the caller is killed."""
+        """Say how the caller is killed: from here on it may be, once."""
         self._strike = strike
+        self.struck.clear()
+        self.arrived.clear()
 
     def let_go(self) -> None:
         """Deliver the call that was kept back."""
@@ -129,8 +165,11 @@ class Ambush:
                 self._kill()
                 await asyncio.wait_for(self._go.wait(), _PATIENCE)
             headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
-            headers["Impersonate-User"] = self._user
-            target = f"{self._config.host}{request.path_qs}"
+            headers |= {
+                "Impersonate-User": self._user,
+                "Content-Type": request.headers.get("Content-Type", "application/json"),
+            }
+            target = f"{self._server}{request.path_qs}"
             async with self._session.request(request.method, target, headers=headers, data=body or None) as answer:
                 if here is None:
                     return await _hand_over(request, answer)
@@ -140,10 +179,7 @@ class Ambush:
         return web.Response(status=503)
 
     def _is_the_moment(self, request: web.Request) -> Fate | None:
-        moment = self._moment
-        if moment is None or self.struck.is_set() or request.method != moment.method:
-            return None
-        return moment.fate if re.search(moment.path, request.path) else None
+        return None if self.struck.is_set() else self._moment(request.method, request.path_qs)
 
     def _kill(self) -> None:
         if not self.struck.is_set():

@@ -24,19 +24,23 @@ class Inside:
 
     def __init__(self, testbed: Testbed) -> None:
         """Say which testbed."""
-        self._namespace = Path(f"/proc/{supervisor(testbed)}/ns/net")
+        self.namespace = Path(f"/proc/{supervisor(testbed)}/ns/net")
         self._loop = asyncio.new_event_loop()
         self._entered = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def _run(self) -> None:
+    def enter(self) -> None:
+        """Have the thread that calls this enter the testbed's network."""
         libc = ctypes.CDLL(None, use_errno=True)
-        descriptor = os.open(self._namespace, os.O_RDONLY)
+        descriptor = os.open(self.namespace, os.O_RDONLY)
         try:
             if libc.setns(descriptor, _CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), "setns")
         finally:
             os.close(descriptor)
+
+    def _run(self) -> None:
+        self.enter()
         asyncio.set_event_loop(self._loop)
         self._entered.set()
         self._loop.run_forever()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Self
 
 from kubernetes import client
 
@@ -12,6 +14,11 @@ from .testbed import ROOT
 from .waiting import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from .ambush import Ambush
+    from .inside import Inside
     from .namespace import Json, Namespace
     from .testbed import Testbed
 
@@ -31,6 +38,49 @@ def operator_log(testbed: Testbed) -> str:
         return testbed.kubectl("-n", SYSTEM, "logs", "-l", "app.kubernetes.io/name=elbowroom-operator", "--tail=-1")
     except AssertionError as error:
         return str(error)
+
+
+class Mortal:
+    """Operators of one name, one after the other, each of which an ambush may kill. Use it as a context manager."""
+
+    def __init__(self, ambush: Ambush, inside: Inside, folder: Path) -> None:
+        """Say who kills them, and where they stand."""
+        self._ambush, self._inside, self._log = ambush, inside, folder / "operator.log"
+        self._kubeconfig = ambush.kubeconfig(folder / "kubeconfig")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.lives = 0
+
+    def live_on(self) -> None:
+        """Start one, unless one runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.lives += 1
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "nsenter", f"--net={self._inside.namespace}", ROOT / ".venv" / "bin" / "elbowroom", "operator",
+                    "--namespace", SYSTEM, "--identity", "mortal",
+                ],
+                env={**os.environ, "KUBECONFIG": str(self._kubeconfig)}, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self._ambush.at_the_moment(self._process.kill)
+
+    def story(self) -> str:
+        """Return the end of what they have said."""
+        return self._log.read_text()[-6000:]
+
+    def __enter__(self) -> Self:
+        """Start the first."""
+        self.live_on()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the last."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
 
 
 class Requests:

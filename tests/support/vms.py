@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -182,6 +182,17 @@ class Vms:
     def log(self, pod: str) -> str:
         """Return a pod's log, with times."""
         return str(self.namespace.core.read_namespaced_pod_log(pod, self.namespace.name, timestamps=True))
+
+    @contextmanager
+    def followed(self, pod: str) -> Iterator[Callable[[], str]]:
+        """Keep a pod's log, with times, beyond the pod's end; what is yielded returns it then."""
+        command = [str(KUBECTL), "-n", self.namespace.name, "logs", "-f", "--timestamps", pod]
+        env = {**os.environ, "KUBECONFIG": str(self.namespace.testbed.kubeconfig)}
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as reader:
+            try:
+                yield lambda: reader.communicate(timeout=20)[0]
+            finally:
+                reader.kill()
 
     def story(self, pod: str) -> str:
         """Return the end of a pod's log without the guest's lines."""

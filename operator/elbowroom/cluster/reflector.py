@@ -82,7 +82,7 @@ class Reflector(Generic[T]):
             try:
                 await self._follow(await self._read_all())
             except ExpiredError:
-                continue
+                _log.info("watching %s: too old, reading all of them again", self._path)
             except ApiError as error:
                 _log.warning("watching %s: %s", self._path, error)
             if time.monotonic() - began > _LONGEST_PAUSE:
@@ -117,9 +117,12 @@ class Reflector(Generic[T]):
     async def _follow(self, version: str) -> None:
         """Follow what happens, over as many watches as it takes."""
         while True:
+            began, silent = time.monotonic(), True
             async for line in self._api.watch(self._path, resourceVersion=version):
-                self.heard_at = time.monotonic()
+                self.heard_at, silent = time.monotonic(), False
                 version = self._take_in(self._event(line)) or version
+            if silent and time.monotonic() - began < 1.0:
+                raise UnavailableError(0, "the watch ended at once")
 
     def _take_in(self, event: _Event) -> str:
         match event.type:

@@ -211,6 +211,9 @@ class Calls:
             machine.changed()
             try:
                 await hotplug.request(machine.connection, shape, call.cpus, call.memory)
+            except hotplug.NotNowError as error:
+                raise RefusedError(Reason.BUSY, str(error)) from error
+            else:
                 now = await hotplug.size(machine.connection, shape)
                 wanted = Size(cpus=call.cpus or now.cpus, memory=call.memory or now.memory)
                 return await hotplug.until_size(machine.connection, shape, wanted, call.wait_seconds)

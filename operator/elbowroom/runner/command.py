@@ -92,7 +92,7 @@ def arguments(name: str, config: VMConfig, shape: Shape, paths: Paths, *, incomi
         PROGRAM, "-name", f"guest={name}", "-nodefaults", "-no-user-config", "-display", "none",
         "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
         "-machine", f"{shape.machine},usb=off,vmport=off,hpet=off",
-        "-accel", "kvm" if shape.accelerator == "kvm" else "tcg,thread=multi,tb-size=64",
+        "-accel", _accelerator(shape),
         "-cpu", shape.cpu_model,
         "-smp", f"cpus={shape.cpus},maxcpus={shape.max_cpus},sockets={shape.max_cpus},cores=1,threads=1",
         "-m", _memory(shape),
@@ -107,6 +107,14 @@ def arguments(name: str, config: VMConfig, shape: Shape, paths: Paths, *, incomi
         *_growth(shape), *_network(config), *_disks(config.disks), *_boot(config), *_plugged(shape),
         *(["-incoming", "defer", "-S"] if incoming else []),
     ]  # fmt: skip
+
+
+def _accelerator(shape: Shape) -> str:
+    if shape.accelerator == "kvm":
+        return "kvm"
+    # A small guest's boot takes 60 MiB of translated code, and vCPUs that are added need some, too (hotplug.py).
+    # What is not used takes no memory.
+    return f"tcg,thread=multi,tb-size={128 if shape.max_cpus > shape.cpus else 64}"
 
 
 def _memory(shape: Shape) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "cpu-"
 _LOOK_SECONDS = 0.05
+_TRANSLATED = re.compile(r"gen code size\s+(?P<used>\d+)/(?P<size>\d+)")
+_LEAST_REGION = (2 << 20) - (64 << 10)  # 2 MiB, less what guards it
 _APIC_ENABLED = re.compile(r"^\s*SPIV\s+0x[0-9a-f]+\s+APIC enabled", re.MULTILINE)
 
 
@@ -64,12 +66,36 @@ async def _online(monitor: Monitor) -> int:
     return sum(1 for state in states if _APIC_ENABLED.search(state))
 
 
+class NotNowError(Exception):
+    """The guest cannot have this size at this moment; the message says what it waits for."""
+
+
 async def request(monitor: Monitor, shape: Shape, cpus: int | None, memory: int | None) -> None:
-    """Ask the guest for another size."""
+    """Ask the guest for another size. Raise NotNowError before anything is touched."""
+    if cpus is not None and shape.accelerator != "kvm":
+        await _check_translations(monitor, shape, cpus)
     if memory is not None and shape.max_memory > shape.memory:
         await monitor.run("qom-set", {**_growth("requested-size"), "value": memory - shape.memory})
     if cpus is not None:
         await _request_cpus(monitor, cpus)
+
+
+async def _check_translations(monitor: Monitor, shape: Shape, wanted: int) -> None:
+    """See to it that QEMU has translation buffers for the vCPUs that are to come: where it has none, it aborts.
+
+    Its code buffer is cut into regions. A vCPU that comes takes one, and QEMU empties the buffer only when a vCPU that
+    is there finds none (tcg/region.c asserts that the first one of a thread is to be had).
+    """
+    there = len(await monitor.run("query-cpus-fast"))
+    found = _TRANSLATED.search(await monitor.human("info jit"))
+    if found is None or wanted <= there:
+        return
+    used, size = int(found["used"]), int(found["size"])
+    per_cpu = next((count for count in range(8, 0, -1) if size // (shape.max_cpus * count) >= _LEAST_REGION), 1)
+    region = size // (shape.max_cpus * per_cpu)
+    # Each vCPU that is there may have begun one, and another one may be begun while we look.
+    if size - used < (wanted + 1) * region:
+        raise NotNowError("cpus: QEMU's buffer for translated code is almost full; the guest's own work empties it")
 
 
 async def shape(monitor: Monitor, known: Shape) -> Shape:
