@@ -49,7 +49,6 @@ _MOVES: Final = (
 """The phases in which it matters what runners say about a move."""
 _LOOKS: Final = 5
 _AT_ONCE, _SHORTLY, _SOON, _NOW_AND_THEN, _SELDOM = 0.0, 0.2, 1.0, 5.0, 30.0
-_CHECK_SECONDS: Final = 10.0
 _PROGRESS_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 10.0
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
 _TRIES: Final = 4
 _SECONDS: Final = 15.0
 _TOKEN_SECONDS: Final = 30.0
