@@ -61,7 +61,6 @@ class Actor:
     def __init__(self, api: Api, driver: Driver, view: View, clock: Callable[[], float]) -> None:
         """Take what it acts with."""
         self._api, self._driver, self._view, self._clock = api, driver, view, clock
-        self._pod = msgspec.json.Decoder(slim.Pod).decode
         self._put = {
             "VMScaleRequest": view.put_request, "VMMigration": view.put_migration, "CapacityHold": view.put_hold,
         }  # fmt: skip
@@ -75,6 +74,13 @@ class Actor:
         raise TypeError(f"nobody knows how to {action}")
 
     # Our own objects
+
+    def _body(self, uid: str) -> Json:
+        """Return one of our objects, which may have gone since something was decided about it."""
+        body = self._view.bodies.get(uid)
+        if body is None:
+            raise NotFoundError(404, f"the object with the UID {uid} is gone")
+        return body
 
     async def _change(self, body: Json, changes: list[Json], part: str = "") -> Json:
         """Change one of our objects, and take the answer in. What has gone or changed meanwhile is looked at again."""
@@ -110,7 +116,8 @@ class Actor:
     @do.register
     async def _(self, action: to_do.WriteRequest) -> None:
         view, now = self._view, self._clock()
-        body, request = view.bodies[action.uid], view.store.requests[action.uid]
+        body = self._body(action.uid)
+        request = view.store.requests[action.uid]
         moving = migrations_of(view.store, request)
         told = {
             "conditions": kinds.conditions(body, conditions.of_request(action.status, moving), now),
@@ -140,7 +147,7 @@ class Actor:
     @do.register
     async def _(self, action: to_do.WriteMigration) -> None:
         view, now = self._view, self._clock()
-        body = view.bodies[action.uid]
+        body = self._body(action.uid)
         before: Json = body.get("status", {})
         status = action.status
         places: Json = {}
@@ -161,14 +168,14 @@ class Actor:
 
     async def tell_progress(self, migration: Migration, progress: Json) -> None:
         """Tell how far a copy is."""
-        body = self._view.bodies[migration.uid]
+        body = self._body(migration.uid)
         status = {**body.get("status", {}), **progress}
         change = {"op": "add", "path": "/status", "value": status}
         await self._change(body, as_it_was(body["metadata"]["resourceVersion"], change), "/status")
 
     async def tell_moving(self, uid: str) -> None:
         """Tell a request's users how far the copies are that are made for it."""
-        body, request = self._view.bodies[uid], self._view.store.requests[uid]
+        body, request = self._body(uid), self._view.store.requests[uid]
         moving = self._moving(migrations_of(self._view.store, request))
         if "status" in body and moving != body["status"].get("moving", ""):
             change = {"op": "add", "path": "/status/moving", "value": moving}
@@ -176,8 +183,8 @@ class Actor:
 
     @do.register
     async def _(self, action: to_do.CreateHold) -> None:
-        view, hold = self._view, action.hold
-        request = view.bodies[hold.request]["metadata"]
+        hold = action.hold
+        request = self._body(hold.request)["metadata"]
         body = {
             "apiVersion": kinds.API_VERSION, "kind": "CapacityHold",
             "metadata": {"name": hold.claimant, "finalizers": [kinds.FINALIZER]},
@@ -251,12 +258,11 @@ class Actor:
 
     @do.register
     async def _(self, action: to_do.Forget) -> None:
-        await self._delete(self._view.bodies[action.uid], action.version)
+        await self._delete(self._body(action.uid), action.version)
 
     @do.register
     async def _(self, action: to_do.CreateMigration) -> None:
-        view, planned = self._view, action.neighbour
-        request = view.bodies[action.request]
+        planned, request = action.neighbour, self._body(action.request)
         meta = request["metadata"]
         body = {
             "apiVersion": kinds.API_VERSION, "kind": "VMMigration",
@@ -309,8 +315,7 @@ class Actor:
 
     @do.register
     async def _(self, action: to_do.CreateReceiver) -> None:
-        view = self._view
-        migration, source = view.bodies[action.migration], self._known(action.source)
+        migration, source = self._body(action.migration), self._known(action.source)
         namespace = source.metadata.namespace
         found = await self._api.get(pod_path(namespace, source.metadata.name))
         if found["metadata"]["uid"] != action.source:
@@ -346,13 +351,13 @@ class Actor:
 
     @do.register
     async def _(self, action: to_do.LookForPod) -> None:
-        status: Json = self._view.bodies[action.migration].get("status", {})
-        namespace = self._view.bodies[action.migration]["metadata"]["namespace"]
-        name = next(
-            item["name"]
-            for item in (status.get("source"), status.get("receiver"))
-            if item and item.get("uid") == action.uid
-        )
+        body = self._body(action.migration)
+        status: Json = body.get("status", {})
+        namespace = body["metadata"]["namespace"]
+        sides = (status.get("source") or {}, status.get("receiver") or {})
+        name = next((side["name"] for side in sides if side.get("uid") == action.uid), None)
+        if name is None:
+            raise NotFoundError(404, f"no pod of {body['metadata']['name']} has the UID {action.uid}")
         there = await self._look_for(namespace, name, action.uid)
         self._view.store.put_gone(action.uid, gone=not there)
 
@@ -401,6 +406,7 @@ class Actor:
     # Guests
 
     def _sides(self, migration: str) -> tuple[VirtualMachine | None, VirtualMachine | None]:
+        self._body(migration)
         status = self._view.store.migrations[migration].status
         return self._view.vms.get(status.source), self._view.vms.get(status.receiver_uid)
 
@@ -412,7 +418,7 @@ class Actor:
     @do.register
     async def _(self, action: to_do.StartTransfer) -> None:
         source, receiver = map(self._side, self._sides(action.migration))
-        spec = MigrationSpec.model_validate(self._view.bodies[action.migration]["spec"])
+        spec = MigrationSpec.model_validate(self._body(action.migration)["spec"])
         limits = TransferLimits(
             bandwidth=quantity_bytes(spec.transfer.bandwidth),
             downtime_ms=round(1000 * seconds(spec.transfer.downtime)),
