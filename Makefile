@@ -113,6 +113,14 @@ bench-scheduler: bin/testbed ## compare the scheduler's throughput with stock's,
 	@cd bench/scheduler && ../../scripts/go test -trimpath=false -c -o ../../.cache/scheduler-perf .
 	@NODES="$(if $(filter command line environment,$(origin NODES)),$(NODES),500 5000)" $(python) bench/scheduler/compare.py
 
+.PHONY: bench-scale
+bench-scale: bin/testbed ## what a large cluster costs the operator, write docs/benchmarks/scale.md (NODES=1000 PODS=20000 REQUESTS=200; long form 5000, 100000)
+	@NODES="$(if $(filter command line environment,$(origin NODES)),$(NODES),1000)" PYTHONPATH=tests $(python) bench/scale.py
+
+.PHONY: bench-scaleup
+bench-scaleup: bin/testbed qemu .cache/guest/complete ## compare a scale-up with a script that makes the same calls, write docs/benchmarks/scaleup.md (RUNS=8)
+	@PYTHONPATH=tests $(python) bench/scaleup.py
+
 .PHONY: clean
 clean: ## remove what was built; downloads stay in their caches
 	rm -rf bin .venv .cache .testbed

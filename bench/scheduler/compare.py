@@ -102,7 +102,7 @@ def workloads(folder: Path, nodes: int) -> dict[str, list[Json]]:
     }  # fmt: skip
     return {
         "SchedulingBasic": [*start, pods("plain", max(4000, nodes), measured=True)],
-        "PreemptionBasic": [*start, pods("low", 3 * nodes), pods("high", min(nodes, 1000), measured=True)],
+        "PreemptionBasic": [*start, pods("low", 3 * nodes), pods("high", min(nodes * 4 // 5, 1000), measured=True)],
         "SchedulingWithMixedChurn": [*start, churn, pods("plain", max(4000, nodes), measured=True)],
     }
 

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import kopf
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
-from elbowroom.authority.keeper import Keeper
+from elbowroom.authority.keeper import DamagedError, Keeper, NotOursError
 from elbowroom.authority.vms import VmSecrets
 from elbowroom.cluster import slim
 from elbowroom.cluster.client import ApiError, NotFoundError
@@ -40,8 +42,12 @@ _CERTIFICATE_SECONDS: Final = 600.0
 _SYNC_SECONDS: Final = 120.0
 
 
-class NotInstalledError(Exception):
-    """The kinds are not there; the message says what to do."""
+class StartError(Exception):
+    """It cannot begin; the message says what to do."""
+
+
+class CertificateError(StartError):
+    """It has no certificate of its own, or cannot renew it."""
 
 
 class Operator:
@@ -95,11 +101,7 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
-                self._context = await self._keeper.operator_context()
-                async with asyncio.timeout(_SYNC_SECONDS):
-                    await self._nodes.synced.wait()
-                    await self._pods.synced.wait()
-                await self._audit()
+                await self._know_everything()
                 _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.pods)})
                 later = (self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever())
                 tasks += [group.create_task(work) for work in later]
@@ -111,10 +113,34 @@ class Operator:
             await self._runners.close()
             await self._api.close()
 
+    async def _know_everything(self) -> None:
+        await self._take_certificate()
+        try:
+            async with asyncio.timeout(_SYNC_SECONDS):
+                await self._nodes.synced.wait()
+                await self._pods.synced.wait()
+        except TimeoutError as error:
+            raise StartError(
+                f"nodes and pods could not be read within {_SYNC_SECONDS:g} s; the log says what was answered"
+            ) from error
+        await self._audit()
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(_CERTIFICATE_SECONDS)
+            try:
+                await self._take_certificate()
+            except CertificateError as error:  # there is time: it is renewed long before it ends
+                _log.warning("%s", error)
+
+    async def _take_certificate(self) -> None:
+        try:
             self._context = await self._keeper.operator_context()
+        except ApiException as error:
+            told = f"the authority's Secret: the API server said {error.status} {error.reason}"
+            raise CertificateError(told) from error
+        except (HTTPError, NotOursError, DamagedError) as error:
+            raise CertificateError(f"the authority's Secret: {error}") from error
 
     async def _audit_for_ever(self) -> None:
         """Read our own kinds now and then: kopf does not tell what was deleted while a watch was broken."""
@@ -143,8 +169,6 @@ class Operator:
         try:
             answer = await self._api.get(f"/apis/{API_VERSION}/{plural}")
         except NotFoundError as error:
-            raise NotInstalledError(
-                f"the API server does not know {plural}.elbowroom.dev: apply crds/ first"
-            ) from error
+            raise StartError(f"the API server does not know {plural}.elbowroom.dev: apply crds/ first") from error
         found: list[Json] = answer["items"]
         return found

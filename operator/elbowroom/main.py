@@ -9,14 +9,21 @@ import os
 import secrets
 import socket
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kubernetes import client, config
+from prometheus_client import start_http_server
 
-from elbowroom.app import NotInstalledError, Operator
-from elbowroom.cluster.client import Api
+from elbowroom.app import Operator, StartError
+from elbowroom.cluster.client import Api, ApiError
+from elbowroom.config import ConfigError, load
 from elbowroom.core.policy import Policy
 from elbowroom.leader import LostError
 from elbowroom.runner.logs import set_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def main() -> None:
@@ -34,6 +41,10 @@ def main() -> None:
         default=f"{socket.gethostname()}-{secrets.token_hex(4)}",
         help="its name among operators, which no other one may have",
     )
+    operator.add_argument("--config", type=Path, help="a YAML file with limits and times that differ from the defaults")
+    operator.add_argument(
+        "--metrics-port", type=int, default=0, help="where Prometheus may ask; not at all without it", metavar="PORT"
+    )
     operator.add_argument("--verbose", action="store_true", help="log what is waited for, too")
     arguments = parser.parse_args()
     set_up(logging.DEBUG if arguments.verbose else logging.INFO)
@@ -41,7 +52,13 @@ def main() -> None:
         handler.addFilter(_without_settings)
     for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    sys.exit(asyncio.run(_operate(arguments.namespace, arguments.identity)))
+    try:
+        policy = load(arguments.config) if arguments.config else Policy()
+    except ConfigError as error:
+        parser.exit(2, f"elbowroom: {error}\n")
+    if arguments.metrics_port:
+        start_http_server(arguments.metrics_port)
+    sys.exit(asyncio.run(_operate(arguments.namespace, arguments.identity, policy)))
 
 
 def _without_settings(record: logging.LogRecord) -> bool:
@@ -50,19 +67,28 @@ def _without_settings(record: logging.LogRecord) -> bool:
     return True
 
 
-async def _operate(namespace: str, identity: str) -> int:
+async def _operate(namespace: str, identity: str, policy: Policy) -> int:
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except config.ConfigException:
         config.load_kube_config()  # type: ignore[no-untyped-call]
-    operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, Policy())
+    operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, policy)
     code = 0
     try:
         await operator.run()
-    except* (LostError, NotInstalledError) as errors:
-        logging.getLogger(__name__).critical("; ".join(str(error) for error in errors.exceptions))
+    except* (LostError, StartError, ApiError) as errors:
+        logging.getLogger(__name__).critical("; ".join(map(str, _leaves(errors))))
         code = 1
     return code
+
+
+def _leaves(errors: BaseExceptionGroup) -> Iterator[BaseException]:
+    """Return what went wrong, whatever groups it came in."""
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from elbowroom import metrics
 from elbowroom.cluster import kinds
 from elbowroom.cluster.act import Actor
 from elbowroom.cluster.client import ApiError, ConflictError, NotFoundError
@@ -73,8 +74,6 @@ class Reconciler:
         self._hindered: dict[str, tuple[float, float]] = {}
         """Since when something does not get on, and when that was last posted."""
         self._started = False
-        self.decisions: list[float] = []
-        """How long the last ones took, in seconds."""
 
     # Waking up
 
@@ -203,11 +202,8 @@ class Reconciler:
         return sweep.decide(store) if uid == _SWEEP else ()
 
     def _timed(self, decide: Callable[..., Actions], item: Request | Migration) -> Actions:
-        began = time.perf_counter()
-        actions = decide(self._view.store, item, self._clock(), self._policy)
-        self.decisions.append(time.perf_counter() - began)
-        del self.decisions[:-10_000]
-        return actions
+        with metrics.DECISIONS.time():
+            return decide(self._view.store, item, self._clock(), self._policy)
 
     async def _adopt(self, uid: str) -> None:
         body = self._view.bodies[uid]
@@ -334,8 +330,8 @@ class Reconciler:
         if body is None or reason is None:
             return
         message = now.message or (now.outcome.message if now.outcome is not None else "")
-        if reason is Reason.ROOM_TAKEN and isinstance(action, WriteRequest):
-            message = message or self._thieves(action)
+        if isinstance(action, WriteRequest) and now.outcome is not None and reason is Reason.ROOM_TAKEN:
+            self._count_thieves(self._view.store.requests[action.uid])
         _log.info(
             "%s is %s", body["kind"], now.phase,
             extra={
@@ -346,17 +342,9 @@ class Reconciler:
         said = sentence(body["kind"], reason, message)
         self._spawn(self._recorder.post(body, str(reason), said, warning=reason in WARNINGS))
 
-    def _thieves(self, action: WriteRequest) -> str:
-        """Name the pods that came to a claimant's node after its room was held, or grew there."""
-        status, store = action.status, self._view.store
-        body = self._view.hold_body(status.claimant)
-        since = 0.0 if body is None else kinds.to_hold(body).created_at
-        payers = {item.uid for item in status.plan}
-        came = [
-            f"{pod.namespace}/{pod.name}" for pod in store.node(status.node).pods
-            if pod.counts and pod.created_at >= since and pod.uid not in payers and pod.uid != status.claimant
-        ]  # fmt: skip
-        return f"since it was held there came: {', '.join(sorted(came))}" if came else ""
+    def _count_thieves(self, request: Request) -> None:
+        for name in requests.thieves(self._view.store, request) or ["unknown"]:
+            metrics.ROOM_TAKEN.labels(node=request.status.node, by=name).inc()
 
     def _say_why(self, uid: str, error: Exception) -> None:
         """Log what hinders something, and post it where it goes on for a while."""

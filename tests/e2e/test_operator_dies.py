@@ -8,44 +8,32 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from support.ambush import Ambush, EveryWrite
 from support.console import assert_whole, ticks
-from support.holds import install
 from support.inside import Inside
 from support.namespace import condition, fresh_namespace
-from support.operators import OVER, SYSTEM, Mortal, Requests, told
-from support.testbed import ROOT, Testbed
+from support.operators import ACCOUNT, OVER, Mortal, Requests, told
 from support.vms import Vms, new_authority
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.namespace import Json, Namespace
+    from support.testbed import Testbed
 
 T = TypeVar("T")
 MOST_LIVES = 150
 
 
-@pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """Provide a cluster in which the operator's account is there, and the operator is not."""
-    with Testbed(tmp_path_factory.mktemp("mortal"), nodes=2, flags=("--cpu", "4", "--memory", "8Gi")) as running:
-        install(running, ROOT)
-        running.kubectl("apply", "-f", f"{ROOT}/examples/operator.yaml")
-        running.kubectl("-n", SYSTEM, "delete", "deployment", "--all", "--timeout=30s")
-        yield running
-
-
 @pytest.mark.timeout(420)
 def test_an_operator_that_is_killed_before_and_after_every_write_still_moves_and_grows(
-    bed: Testbed, tmp_path: Path
+    unoperated: Testbed, tmp_path: Path
 ) -> None:
     every = EveryWrite()
-    account = f"system:serviceaccount:{SYSTEM}:elbowroom-operator"
     with (
-        Inside(bed) as inside,
-        fresh_namespace(bed, "killed at every write") as space,
-        Ambush(bed, account, every, inside) as ambush,
+        Inside(unoperated) as inside,
+        fresh_namespace(unoperated, "killed at every write") as space,
+        Ambush(unoperated, ACCOUNT, every, inside) as ambush,
         Mortal(ambush, inside, tmp_path) as operators,
     ):
         vms, requests = Vms(space, inside, new_authority()), Requests(space)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # All short times run out when the clock moves once, the deadline when it moves twice.
-POLICY = Policy(rest=0.0, backoff=0.0, hold_term=0.5, bind_within=0.5, grant_within=0.3, moves_per_node=2)
+POLICY = Policy(failures=1, rest=0.0, backoff=0.0, hold_term=0.5, bind_within=0.5, grant_within=0.3, moves_per_node=2)
 # Reasons of outcomes that decisions look at.
 _KEPT = {
     Reason.CANCELLED: Reason.CANCELLED, Reason.NEIGHBOUR_GONE: Reason.CANCELLED, Reason.GUEST_LOST: Reason.GUEST_LOST,
@@ -176,7 +176,10 @@ class Operator:
             orders={uid: order for uid, _, order in state.guests},
             gone=_gone(state, live),
             # It is tried anew each time, and says what is true.
-            checks={item.uid: Check(state.quota, "quota") for item in state.requests},
+            checks={
+                **{item.uid: Check(state.quota, "quota") for item in state.requests},
+                **{item.uid: Check(state.quota, "quota") for item in state.migrations},
+            },
         )  # fmt: skip
 
     def _seen(self, item: Any, make: Callable[[Any], Any]) -> Any:
@@ -412,6 +415,8 @@ def _create_receiver(state: State, action: act.CreateReceiver) -> State | None:
     owner = next((item for item in state.migrations if item.uid == action.migration), None)
     if any(pod.name == action.name for pod in state.pods) or source is None or owner is None:
         return None  # its name is taken; or the API server refuses an owner that is gone
+    if not state.quota:
+        return None
     used = {item.status.receiver_uid for item in state.migrations} | {item.receiver for item in state.transfers}
     new = Pod(
         uid=f"{action.name}'" if action.name in used else action.name, spec=source.allocated, phase=Phase.PENDING, process=False, vm=source.vm, owner=action.migration,

@@ -7,9 +7,11 @@ place, and not a matter of luck.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +44,10 @@ class Fate(StrEnum):
     """It takes effect, and the caller does not hear of it."""
     LATE = "late"
     """It takes effect when the caller is long dead: once `let_go` is called."""
+    SEEN = "seen"
+    """It takes effect, something happens elsewhere, and only then the caller, who lives on, hears of it."""
+    SECOND = "second"
+    """Something happens elsewhere first. Then it takes effect, and the caller lives on."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,25 @@ class Moment:
     path: str
     fate: Fate
 
-    def __call__(self, method: str, path: str) -> Fate | None:
+    def __call__(self, method: str, path: str, _: bytes) -> Fate | None:
         """Tell whether this is the call."""
         return self.fate if method == self.method and re.search(self.path, path.partition("?")[0]) else None
+
+
+@dataclass
+class PhaseWritten:
+    """The call that writes a phase into the status of an object of ours, of which a part of the path is known."""
+
+    where: str = ""
+    phase: str = ""
+    fate: Fate = Fate.SEEN
+
+    def __call__(self, method: str, path: str, body: bytes) -> Fate | None:
+        """Tell whether this is the call."""
+        if method != "PATCH" or not re.search(f"{self.where}.*/status$", path.partition("?")[0]):
+            return None
+        written = (change["value"] for change in json.loads(body) if change["path"] == "/status")
+        return self.fate if any(status.get("phase") == self.phase for status in written) else None
 
 
 class EveryWrite:
@@ -65,7 +87,7 @@ class EveryWrite:
         self._lost = set[tuple[str, str]]()
         self.killed_at: list[str] = []
 
-    def __call__(self, method: str, path: str) -> Fate | None:
+    def __call__(self, method: str, path: str, _: bytes) -> Fate | None:
         """Tell whether this is one of them."""
         if method == "GET" or re.search("/leases|/events|dryRun", path):
             return None
@@ -80,14 +102,20 @@ class Ambush:
     """A proxy on 127.0.0.1 that speaks to the API server in somebody's name. Use it as a context manager."""
 
     def __init__(
-        self, testbed: Testbed, user: str, moment: Callable[[str, str], Fate | None], inside: Inside | None = None
+        self,
+        testbed: Testbed,
+        user: str,
+        moment: Callable[[str, str, bytes], Fate | None],
+        inside: Inside | None = None,
     ) -> None:
         """Say for whom, and what to wait for; with `inside`, the door is in the testbed's own network."""
         self._config, self._user, self._moment = testbed.api.configuration, user, moment
         self._server = "https://10.96.0.1" if inside else self._config.host
         self._strike: Callable[[], None] = lambda: None
+        self._striking = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve_for_ever, args=[inside], daemon=True)
+        self._hands = ThreadPoolExecutor(1)
         self._go = asyncio.Event()
         self.struck = threading.Event()
         self.arrived = threading.Event()
@@ -100,7 +128,7 @@ class Ambush:
 
     def at_the_moment(self, strike: Callable[[], None]) -> None:
         """Say how the caller is killed: from here on it may be, once."""
-        self._strike = strike
+        self._strike, self._striking = strike, False
         self.struck.clear()
         self.arrived.clear()
 
@@ -123,6 +151,8 @@ class Ambush:
 
     def __enter__(self) -> Self:
         """Open the door."""
+        # A thread is in the network of the one that has made it, and this one has to be where the test is.
+        self._hands.submit(lambda: None).result()
         self._thread.start()
         self._run(self._open())
         return self
@@ -135,6 +165,7 @@ class Ambush:
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._hands.shutdown()
 
     def _run(self, work: object) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)  # type: ignore[arg-type]
@@ -159,8 +190,10 @@ class Ambush:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        here = self._is_the_moment(request)
+        here = self._is_the_moment(request, body)
         if here is not Fate.LOST:
+            if here is Fate.SECOND:
+                await self._loop.run_in_executor(self._hands, self._kill)
             if here is Fate.LATE:
                 self._kill()
                 await asyncio.wait_for(self._go.wait(), _PATIENCE)
@@ -171,18 +204,21 @@ class Ambush:
             }
             target = f"{self._server}{request.path_qs}"
             async with self._session.request(request.method, target, headers=headers, data=body or None) as answer:
-                if here is None:
+                if here is Fate.SEEN:
+                    await self._loop.run_in_executor(self._hands, self._kill)
+                if here in (None, Fate.SEEN, Fate.SECOND):
                     return await _hand_over(request, answer)
                 await answer.read()
                 self.arrived.set()
         self._kill()
         return web.Response(status=503)
 
-    def _is_the_moment(self, request: web.Request) -> Fate | None:
-        return None if self.struck.is_set() else self._moment(request.method, request.path_qs)
+    def _is_the_moment(self, request: web.Request, body: bytes) -> Fate | None:
+        return None if self._striking else self._moment(request.method, request.path_qs, body)
 
     def _kill(self) -> None:
-        if not self.struck.is_set():
+        if not self._striking:
+            self._striking = True
             self._strike()
             self.struck.set()
 

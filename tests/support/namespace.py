@@ -195,7 +195,7 @@ def fresh_namespace(testbed: Testbed, title: str) -> Iterator[Namespace]:
         # No grace: what a pod does when it is asked to end is a test's business, not the clean-up's. The pods' room is
         # free again when they are gone, which the next test may count on.
         testbed.kubectl("-n", name, "delete", "pods", "--all", "--grace-period=1", "--wait=false")
-        testbed.kubectl("delete", "namespace", name, "--wait=false")
+        testbed.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
         until(f"no pod is left in {name}", lambda: not testbed.core.list_namespaced_pod(name).items, within=60)
 
 

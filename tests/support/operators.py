@@ -6,6 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
+import yaml
 from kubernetes import client
 
 from .holds import GROUP
@@ -23,12 +24,25 @@ if TYPE_CHECKING:
     from .testbed import Testbed
 
 SYSTEM = "elbowroom-system"
+METRICS_PORT = 9090
+ACCOUNT = f"system:serviceaccount:{SYSTEM}:elbowroom-operator"
 OVER = ("Succeeded", "Failed", "Cancelled", "PartiallyMoved")
 
 
-def start_operator(testbed: Testbed) -> None:
-    """Run the operator as a pod, and wait until it knows everything."""
-    testbed.kubectl("apply", "-f", f"{ROOT}/examples/operator.yaml")
+def start_operator(testbed: Testbed, **settings: Any) -> None:
+    """Run the operator as a pod, with other settings than it has by itself, and wait until it knows everything."""
+    shipped = list(yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text()))
+    config = {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "elbowroom-operator", "namespace": SYSTEM},
+        "data": {"config.yaml": yaml.safe_dump(settings)},
+    }  # fmt: skip
+    spec = next(item for item in shipped if item["kind"] == "Deployment")["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "config", "configMap": {"name": "elbowroom-operator"}}]
+    spec["containers"][0]["volumeMounts"] = [{"name": "config", "mountPath": "/etc/elbowroom/config"}]
+    spec["containers"][0]["command"] += [
+        "--config", "/etc/elbowroom/config/config.yaml", "--metrics-port", str(METRICS_PORT)
+    ]  # fmt: skip
+    testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([shipped[0], config, *shipped[1:]]))
     until("the operator is ready", lambda: '"message": "ready"' in operator_log(testbed), within=60)
 
 
@@ -43,10 +57,10 @@ def operator_log(testbed: Testbed) -> str:
 class Mortal:
     """Operators of one name, one after the other, each of which an ambush may kill. Use it as a context manager."""
 
-    def __init__(self, ambush: Ambush, inside: Inside, folder: Path) -> None:
+    def __init__(self, ambush: Ambush, inside: Inside, folder: Path, name: str = "mortal") -> None:
         """Say who kills them, and where they stand."""
-        self._ambush, self._inside, self._log = ambush, inside, folder / "operator.log"
-        self._kubeconfig = ambush.kubeconfig(folder / "kubeconfig")
+        self._ambush, self._inside, self._name, self._log = ambush, inside, name, folder / f"{name}.log"
+        self._kubeconfig = ambush.kubeconfig(folder / f"{name}.kubeconfig")
         self._process: subprocess.Popen[bytes] | None = None
         self.lives = 0
 
@@ -59,11 +73,16 @@ class Mortal:
             self._process = subprocess.Popen(
                 [
                     "nsenter", f"--net={self._inside.namespace}", ROOT / ".venv" / "bin" / "elbowroom", "operator",
-                    "--namespace", SYSTEM, "--identity", "mortal",
+                    "--namespace", SYSTEM, "--identity", self._name,
                 ],
                 env={**os.environ, "KUBECONFIG": str(self._kubeconfig)}, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self._ambush.at_the_moment(self._process.kill)
+
+    def signal(self, number: int) -> None:
+        """Send the one that lives a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def story(self) -> str:
         """Return the end of what they have said."""

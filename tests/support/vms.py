@@ -181,12 +181,13 @@ class Vms:
 
     def log(self, pod: str) -> str:
         """Return a pod's log, with times."""
-        return str(self.namespace.core.read_namespaced_pod_log(pod, self.namespace.name, timestamps=True))
+        core, namespace = self.namespace.core, self.namespace.name
+        return str(core.read_namespaced_pod_log(pod, namespace, container="runner", timestamps=True))
 
     @contextmanager
     def followed(self, pod: str) -> Iterator[Callable[[], str]]:
         """Keep a pod's log, with times, beyond the pod's end; what is yielded returns it then."""
-        command = [str(KUBECTL), "-n", self.namespace.name, "logs", "-f", "--timestamps", pod]
+        command = [str(KUBECTL), "-n", self.namespace.name, "logs", "-f", "--timestamps", "-c", "runner", pod]
         env = {**os.environ, "KUBECONFIG": str(self.namespace.testbed.kubeconfig)}
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as reader:
             try:

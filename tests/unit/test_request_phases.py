@@ -183,19 +183,20 @@ class TestPending:
         found = status(decide(request(dry_run=True)))
         assert (found.phase, found.reason, found.plan) == (RequestPhase.SUCCEEDED, Reason.DRY_RUN, (WEB_PLANNED,))
 
-    def test_a_neighbour_whose_move_failed_is_not_tried_again(self) -> None:
-        other = pod("other", 2)
-        once = request(failed=(FailedMove("web", Reason.TRANSFER_FAILED),))
-        plan = status(decide(once, DB, WEB, other, capacity=6)).plan
-        assert [planned.uid for planned in plan] == ["other"]
-        assert written(decide(once)) == (RequestPhase.PENDING, Reason.NOBODY_MOVABLE)
-
-    def test_unless_its_receiver_was_to_blame_and_nobody_else_would_do(self) -> None:
+    def test_a_neighbour_whose_move_failed_is_tried_again_where_nobody_else_would_do(self) -> None:
         other = pod("zoo", 2)
-        once = request(failed=(FailedMove("web", Reason.RECEIVER_GONE),))
+        once = request(failed=(FailedMove("web", Reason.TRANSFER_FAILED),))
         plan = status(decide(once, DB, WEB, other, capacity=6)).plan
         assert [planned.uid for planned in plan] == ["zoo"]
         assert [planned.uid for planned in status(decide(once)).plan] == ["web"]
+
+    def test_but_not_for_ever(self) -> None:
+        twice = request(failed=(FailedMove("web", Reason.TRANSFER_FAILED),) * 2)
+        assert written(decide(twice)) == (RequestPhase.PENDING, Reason.NOBODY_MOVABLE)
+
+    def test_unless_its_receivers_were_to_blame(self) -> None:
+        thrice = request(failed=(FailedMove("web", Reason.RECEIVER_GONE),) * 3)
+        assert [planned.uid for planned in status(decide(thrice)).plan] == ["web"]
 
     def test_a_vm_that_wants_to_grow_itself_is_moved_last(self) -> None:
         other = replace(request(), uid="r2", vm="web", created_at=NOW - 1)
@@ -517,8 +518,14 @@ class TestCommitting:
         assert written(found) == (RequestPhase.COMMITTING, Reason.WAITING_FOR_HOLD)
 
     def test_somebody_slipped_in_meanwhile(self) -> None:
-        found = decide(self.ITEM, *self.PODS, SMALL, holds=(hold(),), **BRINK)
+        found = decide(self.ITEM, *self.PODS, replace(SMALL, since=NOW), holds=(hold(),), **BRINK)
         assert outcome(found) == (RequestPhase.PENDING, Reason.ROOM_TAKEN)
+        assert status(found).message == f"taken on {SMALL.node} by {SMALL.namespace}/{SMALL.name}"
+
+    def test_somebody_who_was_there_has_grown(self) -> None:
+        older = replace(SMALL, since=NOW - 10_000)
+        found = decide(self.ITEM, *self.PODS, older, holds=(hold(created_at=NOW - 5_000),), **BRINK)
+        assert "somebody there has grown" in status(found).message
 
     def test_room_that_appeared_needs_no_migration(self) -> None:
         item = request(RequestPhase.COMMITTING, room_appeared=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.5
+_AT_ONCE: Final = 16
 _AGAIN_SECONDS: Final = 3600.0
 _AFTER_FAILURE: Final = 10.0
 _FORGET_AFTER: Final = 300.0
@@ -45,10 +46,12 @@ class VmSecrets:
         there = set(self._identities())
         for identity in there:
             self._missed.pop(identity, None)
-            if self._due.get(identity, 0.0) <= now:
-                self._due[identity] = now + (
-                    _AGAIN_SECONDS if await self._try(self._keeper.ensure_vm, identity) else _AFTER_FAILURE
-                )
+        due = [identity for identity in there if self._due.get(identity, 0.0) <= now]
+        # The first look at a large cluster is for thousands of them, and a new VM waits for it.
+        for batch in (due[start : start + _AT_ONCE] for start in range(0, len(due), _AT_ONCE)):
+            done = await asyncio.gather(*(self._try(self._keeper.ensure_vm, identity) for identity in batch))
+            for identity, made in zip(batch, done, strict=True):
+                self._due[identity] = now + (_AGAIN_SECONDS if made else _AFTER_FAILURE)
         for identity in self._due.keys() - there:
             if now - self._missed.setdefault(identity, now) > _FORGET_AFTER and await self._try(
                 self._keeper.forget_vm, identity

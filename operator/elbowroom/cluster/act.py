@@ -331,6 +331,8 @@ class Actor:
             self._take_in(await self._api.create(f"/api/v1/namespaces/{namespace}/pods", body))
         except ConflictError:
             self._take_in(await self._api.get(pod_path(namespace, action.name)))
+        except DeniedError as error:
+            self._view.store.put_check(action.migration, Check(allowed=False, message=str(error)))
 
     @do.register
     async def _(self, action: to_do.DetachReceiver) -> None:
@@ -437,7 +439,11 @@ class Actor:
     @do.register
     async def _(self, action: to_do.CancelTransfer) -> None:
         source, receiver = self._sides(action.migration)
-        await self._driver.cancel(self._side(source), receiver, action.attempt)
+        try:
+            await self._driver.cancel(self._side(source), receiver, action.attempt)
+        except UnreachableError as error:
+            # It finds out by itself that nobody takes its guest. The receiver, which is deleted next, must not wait.
+            _log.info("the source of %s could not be told: %s", action.migration, error)
 
     @do.register
     async def _(self, action: to_do.ReleaseTransfer) -> None:

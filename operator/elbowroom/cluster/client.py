@@ -23,6 +23,8 @@ import msgspec
 from kubernetes import client, config
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
+from elbowroom import metrics
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
@@ -66,7 +68,9 @@ class DeniedError(ApiError):
 
 
 _KINDS: Final[dict[int, type[ApiError]]] = {404: NotFoundError, 409: ConflictError, 410: ExpiredError}
-_TOO_MANY, _SERVER = 429, 500
+_WORTH_ANOTHER_TRY: Final = (401, 429)
+"""A token that is just being replaced, and a server that is busy."""
+_SERVER: Final = 500
 
 
 def error_of(status: int, text: str) -> ApiError:
@@ -75,7 +79,7 @@ def error_of(status: int, text: str) -> ApiError:
         message = str(msgspec.json.decode(text).get("message") or text)
     except (msgspec.DecodeError, AttributeError):
         message = text
-    if status == _TOO_MANY or status >= _SERVER:
+    if status in _WORTH_ANOTHER_TRY or status >= _SERVER:
         return UnavailableError(status, message)
     return _KINDS.get(status, DeniedError)(status, message)
 
@@ -87,8 +91,6 @@ class Api:
         """Take an address, what it is trusted by, and where a token is to be had."""
         self._server, self._context, self._token = server.rstrip("/"), context, token
         self._session: aiohttp.ClientSession | None = None
-        self.calls = 0
-        """How many calls were made, watches not counted."""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -179,7 +181,7 @@ class Api:
     async def _once(
         self, method: str, path: str, body: object, kind: str, query: Mapping[str, str] | None
     ) -> bytes:  # fmt: skip
-        self.calls += 1
+        metrics.CALLS.labels(method=method).inc()
         try:
             async with self._open().request(
                 method, self._server + path, params=query, ssl=self._context or True,

@@ -42,7 +42,7 @@ def to_pod(found: slim.Pod, vm: VirtualMachine | None = None, runner: str = "", 
         labels=frozenset(meta.labels.items()) if vm is not None else frozenset(),
         owner=next((owner.uid for owner in meta.owner_references if owner.kind == "VMMigration"), ""), attempt=attempt,
         fence=meta.annotations.get(FENCE, ""), created_at=seconds(meta.creation_timestamp),
-        version=meta.resource_version,
+        since=seconds(status.start_time or meta.creation_timestamp), version=meta.resource_version,
     )  # fmt: skip
     if pod.fixed is not None:
         given = room(status.allocated_resources, pod.fixed)

@@ -256,6 +256,9 @@ def _binding(world: World, migration: Migration, now: float, policy: Policy) -> 
     if receiver is None and not status.receiver_uid:
         if now > status.started_at + policy.bind_within:
             return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, Reason.RECEIVER_UNBOUND)),)
+        if (check := world.checks.get(migration.uid)) is not None and not check.allowed:
+            outcome = MigrationOutcome(MigrationPhase.FAILED, Reason.RECEIVER_REFUSED, check.message)
+            return (cancel(migration, outcome),)
         return (CreateReceiver(migration.uid, status.source, status.receiver, status.attempt, migration.node),)
     if (outcome := _bad_receiver(migration, receiver)) is not None:
         return (cancel(migration, outcome),)

@@ -18,6 +18,9 @@ class Policy:
     """How long a VM stays where it is after a move."""
     tries: int = 5
     """How many plans one request makes."""
+    failures: int = 2
+    """How often a neighbour's own move may fail for one request before that leaves it alone: a network that was cut
+    once, or a node that died, says nothing about the next try."""
     backoff: float = 5.0
     """Before the second try; twice as long before each that follows."""
     longest_backoff: float = 120.0

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     CLAIMANT_GONE = "ClaimantGone"
     NEIGHBOUR_GONE = "NeighbourGone"
     RECEIVER_GONE = "ReceiverGone"
+    RECEIVER_REFUSED = "ReceiverRefused"
     TRANSFER_FAILED = "TransferFailed"
     GUEST_DAMAGED = "GuestDamaged"
     GUEST_LOST = "GuestLost"
@@ -139,6 +140,7 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.CLAIMANT_GONE: "The pod that was to grow has ended or was deleted.",
     Reason.NEIGHBOUR_GONE: "The VM that was to be moved has ended or was deleted.",
     Reason.RECEIVER_GONE: "The receiver ended before the guest was in it.",
+    Reason.RECEIVER_REFUSED: "The API server refuses the receiver: quota, limits or an admission rule.",
     Reason.TRANSFER_FAILED: "The copy failed; the guest runs where it was.",
     Reason.GUEST_DAMAGED: "The guest was reset, panicked or ended on its way or right after it.",
     Reason.GUEST_LOST: "Neither side has the guest any more.",

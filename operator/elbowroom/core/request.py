@@ -12,6 +12,7 @@ claimant gets its old size back where it has not got the new one, and then the h
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -66,8 +67,11 @@ _LAST_PATIENCE: Final = 10
 """How many times as long as a grant may take something is put back that nobody lets us put back."""
 _TOLD: Final = 32
 """How many neighbours that were not chosen are told about: the schema takes no more."""
+_NAMED: Final = 5
+"""How many thieves are named."""
 _RECEIVERS_FAULT: Final = (
-    Reason.RECEIVER_UNBOUND, Reason.RECEIVER_STARTING, Reason.RECEIVER_GONE, Reason.NO_PLACE,
+    Reason.RECEIVER_UNBOUND, Reason.RECEIVER_STARTING, Reason.RECEIVER_GONE, Reason.RECEIVER_REFUSED,
+    Reason.NO_PLACE,
 )  # fmt: skip
 
 
@@ -392,8 +396,9 @@ def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: f
     crowded = [name for name, count in busy.nodes.items() if count >= policy.moves_per_node]
     elsewhere = world.places().best(besides={node.name, *crowded})
     failed = request.status.failed
-    doomed = frozenset(move.uid for move in failed if move.reason not in _RECEIVERS_FAULT)
-    # Those who want to grow themselves, and those whose receivers have failed, are moved where nobody else would do.
+    blamed = Counter(move.uid for move in failed if move.reason not in _RECEIVERS_FAULT)
+    doomed = frozenset(uid for uid, times in blamed.items() if times >= policy.failures)
+    # Those who want to grow themselves, and those whose moves have failed, are moved where nobody else would do.
     growing = (_claimant_uid(world, other) for other in world.active_requests() if other.uid != request.uid)
     unwise = doomed.union((move.uid for move in failed), growing)
 
@@ -584,14 +589,14 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
     node = world.node(request.status.node)
     if request.status.room_appeared or not request.status.plan:
         if not _has_room(world, hold):
-            return _again(request, policy, Reason.ROOM_TAKEN)
+            return _again(request, policy, Reason.ROOM_TAKEN, _by_whom(world, request))
         if not hold.committed:
             return (CommitHold(hold.claimant, hold.version),)
         return _write(request, RequestPhase.SWAPPING, Reason.RESIZING, resized=True)
     if (failed := _failed(found)) is not None:
         return _try_another(request, failed, policy)
     if not ledger.keepable(node, world.holds.values(), hold):
-        return _again(request, policy, Reason.ROOM_TAKEN)
+        return _again(request, policy, Reason.ROOM_TAKEN, _by_whom(world, request))
     if not hold.committed:
         return (CommitHold(hold.claimant, hold.version),)
     if not all(item is not None and moves.can_commit(world, item) for item in found):
@@ -676,9 +681,29 @@ def _still_deferred(world: World, request: Request, now: float, policy: Policy) 
     node = world.node(status.node)
     if hold is None or ledger.shortfall(node, world.holds.values(), hold):
         if _too_late(request, now):
-            return _undo(request, Outcome(RequestPhase.FAILED, Reason.ROOM_TAKEN))
-        return _again(request, policy, Reason.ROOM_TAKEN)
+            return _undo(request, Outcome(RequestPhase.FAILED, Reason.ROOM_TAKEN, _by_whom(world, request)))
+        return _again(request, policy, Reason.ROOM_TAKEN, _by_whom(world, request))
     return _wait(request, Reason.RESIZE_DEFERRED)
+
+
+def thieves(world: World, request: Request) -> list[str]:
+    """Return the names of the pods that came to the claimant's node since its room was held."""
+    status = request.status
+    hold = own_hold(world, request)
+    since = request.created_at if hold is None else hold.created_at
+    payers = {planned.uid for planned in status.plan}
+    return sorted(
+        f"{pod.namespace}/{pod.name}" for pod in world.node(status.node).pods
+        if pod.counts and pod.since >= since and pod.uid not in payers and pod.uid != status.claimant
+    )  # fmt: skip
+
+
+def _by_whom(world: World, request: Request) -> str:
+    came, node = thieves(world, request), request.status.node
+    if not came:
+        return f"nobody came to {node} since it was held: somebody there has grown"
+    more = f" and {len(came) - _NAMED} more" if len(came) > _NAMED else ""
+    return f"taken on {node} by {', '.join(came[:_NAMED])}{more}"
 
 
 # Growing: the guest gets what its pod has

@@ -124,7 +124,8 @@ class Store(World):
     def drop_migration(self, uid: str) -> None:
         """Forget a migration."""
         self._change_migration(self._migrations.get(uid), None)
-        self._transfers.pop(uid, None)
+        for kept in (self._transfers, self._checks):
+            kept.pop(uid, None)
 
     def _change_migration(self, old: Migration | None, new: Migration | None) -> None:
         for index in (self._moves_named, self._moves_from, self._moves_for):
@@ -164,9 +165,9 @@ class Store(World):
         """Take in what the API server has said about a pod that is not seen."""
         (self._gone.add if gone else self._gone.discard)(pod)
 
-    def put_check(self, request: str, check: Check | None) -> None:
-        """Take in what the API server said to a resize that was tried."""
-        _keep(self._checks, request, check)
+    def put_check(self, uid: str, check: Check | None) -> None:
+        """Take in what the API server said to what was tried for a request or a migration."""
+        _keep(self._checks, uid, check)
 
     def _placed(self, name: str) -> None:
         node = self._nodes.get(name)

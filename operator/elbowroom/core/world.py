@@ -110,6 +110,8 @@ class Pod:
     fence: str = ""
     """What was last written on it to keep late resizes out."""
     created_at: float = 0.0
+    since: float = 0.0
+    """When its kubelet took it, or it was made where that has not happened yet."""
     version: str = ""
     """Its resourceVersion."""
 
@@ -479,7 +481,7 @@ class Migration:
 
 
 class Check(NamedTuple):
-    """What the API server says to a resize that was only tried."""
+    """What the API server says to a resize that was only tried, or to a receiver."""
 
     allowed: bool
     message: str = ""
@@ -506,7 +508,8 @@ class World:
     gone: AbstractSet[str] = frozenset()
     """UIDs of pods that the API server itself has said to be gone."""
     checks: Mapping[str, Check] = field(default_factory=dict)
-    """By the request's UID, where its resize was tried a moment ago."""
+    """By the request's UID, where its resize was tried a moment ago; by the migration's, where its receiver was
+    refused."""
 
     @cached_property
     def _by_uid(self) -> dict[str, Pod]:

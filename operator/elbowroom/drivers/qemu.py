@@ -57,7 +57,7 @@ class QemuDriver:
         why = _why_not_movable(pod)
         return VirtualMachine(
             name=name, namespace=meta["namespace"], pod=meta["name"], uid=meta.get("uid", ""),
-            node=spec.get("nodeName"), address=pod.get("status", {}).get("podIP"), movable=not why,
+            node=spec.get("nodeName"), address=_podip(pod), movable=not why,
             why_not_movable=why, attempt=_attempt(pod),
         )  # fmt: skip
 
@@ -158,9 +158,15 @@ def _identity(vm: VirtualMachine) -> Identity:
     return Identity(vm.namespace, vm.name)
 
 
+def _podip(pod: Pod) -> str | None:
+    """Return where a pod's runner is. One that has ended has none, and its address may be another pod's by now."""
+    status = pod.get("status", {})
+    return None if status.get("phase") in ("Succeeded", "Failed") else status.get("podIP") or None
+
+
 def _address(vm: VirtualMachine) -> str:
     if vm.address is None:
-        raise UnreachableError(f"pod {vm.pod} has no address yet")
+        raise UnreachableError(f"pod {vm.pod} has no address: it has not started, or has ended")
     return vm.address
 
 

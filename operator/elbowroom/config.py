@@ -1,0 +1,63 @@
+"""The operator's configuration: a file that says what differs from the defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from pydantic import ConfigDict, Field, ValidationError
+
+from elbowroom.api.base import Duration, Model, Quantity
+from elbowroom.core.duration import seconds
+from elbowroom.core.policy import Policy
+from elbowroom.core.quantity import quantity_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class ConfigError(Exception):
+    """The file cannot be used; the message names the field."""
+
+
+class Settings(Model):
+    """What an administrator may write. What is left out is as it is in core/policy.py."""
+
+    model_config = ConfigDict(extra="forbid")  # a word that is spelt wrong must not be ignored
+
+    moves_per_node: Annotated[int, Field(ge=1)] | None = None
+    moves_in_cluster: Annotated[int, Field(ge=1)] | None = None
+    rest: Duration | None = None
+    tries: Annotated[int, Field(ge=1)] | None = None
+    failures: Annotated[int, Field(ge=1)] | None = None
+    backoff: Duration | None = None
+    longest_backoff: Duration | None = None
+    hold_term: Duration | None = None
+    bind_within: Duration | None = None
+    grant_within: Duration | None = None
+    guest_spare: Quantity | None = None
+
+    def policy(self) -> Policy:
+        """Return them as the core knows them."""
+        found: dict[str, Any] = {}
+        for name, value in self.model_dump(exclude_none=True).items():
+            if name == "guest_spare":
+                found[name] = quantity_bytes(value)
+            else:
+                found[name] = seconds(value) if isinstance(value, str) else value
+        return Policy(**found)
+
+
+def load(path: Path) -> Policy:
+    """Read a file."""
+    try:
+        content = yaml.safe_load(path.read_text())
+        return Settings.model_validate({} if content is None else content).policy()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigError(f"{path}: {field}: {first['msg'].removeprefix('Value error, ')}") from error

@@ -1,0 +1,16 @@
+"""What the operator counts, for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+
+ROOM_TAKEN: Final = Counter(
+    "elbowroom_room_taken_total", "Times that somebody took room which was held for a claimant.", ["node", "by"]
+)
+DECISIONS: Final = Histogram(
+    "elbowroom_decision_seconds", "What it took to decide about one request or migration.",
+    buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+)  # fmt: skip
+CALLS: Final = Counter("elbowroom_api_calls_total", "Calls to the API server, watches not counted.", ["method"])

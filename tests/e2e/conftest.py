@@ -1,0 +1,56 @@
+"""A cluster with an operator for the tests of a module, and a witness in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.holds import install
+from support.inside import Inside
+from support.operators import SYSTEM, start_operator
+from support.scenes import scene
+from support.testbed import ROOT, Testbed
+from support.witness import Witness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.scenes import Scene
+
+
+@pytest.fixture(scope="module")
+def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Provide a cluster with an operator in it that does not wait as long as one has to elsewhere."""
+    flags = ("--cpu", "4", "--memory", "8Gi", "--node-grace", "8s")
+    with Testbed(tmp_path_factory.mktemp("operated"), nodes=3, flags=flags) as running:
+        install(running, ROOT)
+        start_operator(running, bindWithin="10s", backoff="1s")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def unoperated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Provide a cluster in which the operator's account is there, and the operator is not."""
+    with Testbed(tmp_path_factory.mktemp("unoperated"), nodes=2, flags=("--cpu", "4", "--memory", "8Gi")) as running:
+        install(running, ROOT)
+        running.kubectl("apply", "-f", f"{ROOT}/examples/operator.yaml")
+        running.kubectl("-n", SYSTEM, "delete", "deployment", "--all", "--timeout=30s")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def standing(operated: Testbed) -> Iterator[Inside]:
+    with Inside(operated) as inside:
+        yield inside
+
+
+@pytest.fixture(scope="module")
+def witness(operated: Testbed) -> Iterator[Witness]:
+    with Witness(operated) as found:
+        yield found
+
+
+@pytest.fixture
+def stage(operated: Testbed, standing: Inside, witness: Witness, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with scene(operated, standing, witness, request.node.name) as made:
+        yield made
