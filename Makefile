@@ -42,8 +42,10 @@ test: bin/testbed qemu .cache/guest/complete ## run all tests
 	@$(python) -m pytest $(ARGS)
 
 .PHONY: soak
-soak: bin/testbed qemu .cache/guest/complete ## race cancel against commit one hundred times, as `make test` does thirty times
-	@RACES=100 $(python) -m pytest tests/integration/test_move_faults.py -k race
+soak: bin/testbed qemu .cache/guest/complete ## all that can disturb a scale-up, and the long forms of what `make test` does a few times: twenty moves in a row, a hundred races
+	@scripts/setup-test-tools
+	@$(python) -m pytest tests/soak $(ARGS)
+	@MOVES=20 RACES=100 $(python) -m pytest tests/integration/test_move.py tests/integration/test_move_faults.py -k "race or in_a_row"
 
 .PHONY: explore
 explore: .venv/.complete ## try every interleaving of small worlds with the shipped decisions, and walk through all with three faults

@@ -292,7 +292,7 @@ def client(testbed: Testbed) -> Iterator[Api]:
 
 def request(name: str, claimant: str, *, dry: bool) -> Json:
     """Describe a request for half a core more, or, on a full node, for a plan of how to make room for two."""
-    cpu = "2500m" if dry else "600m"
+    cpu = "2400m" if dry else "600m"
     return {
         "apiVersion": "elbowroom.dev/v1alpha1", "kind": "VMScaleRequest", "metadata": {"name": name},
         "spec": {"pod": claimant, "resources": {"cpu": cpu}, "dryRun": dry},

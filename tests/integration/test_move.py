@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import zlib
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 
     from support.vms import Vms
 
+MOVES = int(os.environ.get("MOVES", "6"))
 BUSY = Guest(dirty_mb_per_s=20, working_set_mib=32)
 LIMITED = TransferLimits(bandwidth=80 * MIB, timeout_seconds=60, switch_over_seconds=30)
 
 
 @pytest.mark.timeout(600)
-def test_twenty_moves_in_a_row_of_a_busy_guest(vms: Vms, record_property: Callable[[str, object], None]) -> None:
+def test_moves_in_a_row_of_a_busy_guest(vms: Vms, record_property: Callable[[str, object], None]) -> None:
     vm = vms.boot("db", node="node-1", guest=BUSY)
     parts, gaps, downtimes, stopped = [], [], [], []
-    for turn in range(20):
+    for turn in range(MOVES):
         receiver, seen = vms.move(vm, LIMITED, node="node-2" if turn % 2 == 0 else "node-1")
         vms.until_ticking(receiver)
         parts.append(vms.ticks(vm))

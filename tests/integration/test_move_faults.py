@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUSY = Guest(dirty_mb_per_s=20, working_set_mib=32)
 # `make soak` has one hundred of them; a few show it as well, each time.
-RACES = int(os.environ.get("RACES", "30"))
+RACES = int(os.environ.get("RACES", "10"))
 SLOW = TransferLimits(bandwidth=16 * MIB, timeout_seconds=60, switch_over_seconds=30)
 
 

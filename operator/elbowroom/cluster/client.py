@@ -14,8 +14,6 @@ way, or whose answer was, is simply made again. What is refused is not. Each cal
 from __future__ import annotations
 
 import ssl
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
@@ -33,7 +31,6 @@ JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _TRIES: Final = 4
 _SECONDS: Final = 15.0
-_TOKEN_SECONDS: Final = 30.0
 _SILENCE: Final = 120.0
 """For how long a watch may say nothing: the API server sends a bookmark about every minute."""
 
@@ -203,18 +200,10 @@ def _object(text: bytes) -> Json:
 
 
 def _token(found: client.Configuration) -> Callable[[], str] | None:
-    """Return where the token is to be had: a pod's is renewed in its file."""
-    if found.refresh_api_key_hook is None and "authorization" not in found.api_key:
-        return None
-    file = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-    if not file.exists():
-        return lambda: str(found.api_key["authorization"])
-    known = ("", 0.0)
+    """Return where the token is to be had: the client knows when one has to be read or asked for anew."""
 
-    def read() -> str:
-        nonlocal known
-        if time.monotonic() > known[1]:
-            known = (f"Bearer {file.read_text().strip()}", time.monotonic() + _TOKEN_SECONDS)
-        return known[0]
+    def read() -> str | None:
+        token: str | None = found.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return token
 
-    return read
+    return None if read() is None else lambda: read() or ""

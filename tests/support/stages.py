@@ -1,21 +1,22 @@
-"""A cluster with an operator for the tests of a module, and a witness in it."""
+"""Fixtures: a cluster with or without an operator for the tests of a module, and a witness in it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from support.holds import install
-from support.inside import Inside
-from support.operators import SYSTEM, start_operator
-from support.scenes import scene
-from support.testbed import ROOT, Testbed
-from support.witness import Witness
+
+from .holds import install
+from .inside import Inside
+from .operators import SYSTEM, start_operator
+from .scenes import scene
+from .testbed import ROOT, Testbed
+from .witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.scenes import Scene
+    from .scenes import Scene
 
 
 @pytest.fixture(scope="module")
