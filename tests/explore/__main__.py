@@ -6,9 +6,14 @@ import os
 import sys
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
 
+from .runs import stroll, visit
 from .scenarios import worlds
-from .search import Result, Search, explore
+
+if TYPE_CHECKING:
+    from .search import Result
 
 # With how many faults each world is explored: fewer where it is large already.
 FAULTS = {
@@ -21,21 +26,7 @@ FAULTS = {
     "two requests, swapping": 1, "two requests, committing": 1, "waiting for room": 0, "each other's neighbour": 0,
     "a preemptor": 1, "a preemptor of VMs": 1, "an autoscaler": 1, "an autoscaler without a guard": 1, "a container that restarts": 1,
 }  # fmt: skip
-WALKS, WALKED_FAULTS = 500, 3
-
-
-def visit(name: str, faults: int) -> Result:
-    """Explore one world."""
-    world = worlds()[name](faults)
-    return explore(world.setup, world.start)
-
-
-def stroll(name: str, faults: int) -> Result:
-    """Go through one world at random."""
-    world = worlds()[name](faults)
-    return Search(world.setup, world.start).wander(
-        int(os.environ.get("WALKS", WALKS)), int(os.environ.get("SEED", "1"))
-    )
+WALKED_FAULTS = 3
 
 
 def main() -> int:
@@ -43,7 +34,8 @@ def main() -> int:
     chosen = sys.argv[1:] or [*FAULTS]
     more = int(os.environ.get("MORE_FAULTS", "0"))
     began, states, violations = time.perf_counter(), 0, 0
-    with ProcessPoolExecutor(2) as pool:
+    # A process for each: what a world has taken, some of them gigabytes, is given back when it is done.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         running: dict[Future[Result], tuple[str, int, str]] = {}
         if os.environ.get("WALKS") != "0":
             for name in sys.argv[1:] or worlds():
