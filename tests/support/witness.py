@@ -189,7 +189,7 @@ class Witness:
             history = sorted(self._history, key=lambda item: item.version)
         self._assert_no_overcommit(history)
         if not stolen:
-            self._assert_no_theft(history)
+            self._assert_no_theft(history, namespace)
         self._assert_guests(history, namespace, broken)
         self._assert_nothing_left(history, namespace)
 
@@ -207,14 +207,14 @@ class Witness:
                 given = _total(_allocated(pod) for pod in pods.values() if pod["spec"].get("nodeName") == node)
                 assert _within(given, allocatable[node]), f"{node} at {_name(moment)}@{moment.version}: {given}"
 
-    def _assert_no_theft(self, history: list[Happening]) -> None:
+    def _assert_no_theft(self, history: list[Happening], namespace: str) -> None:
         allocatable = self._allocatable()
         pods: dict[str, Json] = {}
         held: dict[str, tuple[Json, Sums]] = {}
         for moment in history:
             if moment.kind == "Pod":
                 _change(pods, moment)
-            if moment.kind == "CapacityHold":
+            if moment.kind == "CapacityHold" and moment.body["spec"]["request"]["namespace"] == namespace:
                 promised = not moment.gone and moment.body.get("status", {}).get("phase") == "Held"
                 if promised and moment.uid not in held:
                     held[moment.uid] = (moment.body["spec"], _others(pods, moment.body["spec"]))
