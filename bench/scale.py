@@ -83,7 +83,7 @@ def pod(name: str, on: str, cpu: int, *, vm: bool) -> Json:
             "annotations": {f"example.com/note-{index}": "x" * 60 for index in range(4)},
         },
         "spec": {
-            "nodeName": on, "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0,
+            "nodeName": on, "restartPolicy": "Never", "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0,
             "containers": [
                 {
                     "name": "main", "image": "registry.example/app:1.2.3", "env": env, "resources": {"requests": size, "limits": {"memory": "2Gi"}},

@@ -70,7 +70,9 @@ def assert_whole(parts: list[Console]) -> None:
         assert after.disk >= before.disk, f"at n={after.n} the guest had written less than before"
     assert joined[-1].bad == 0, f"{joined[-1].bad} pages were not as the guest had left them"
     for left, arrived in pairwise(part for part in parts if part):
-        assert left[-1].at < arrived[0].at, "two pods ran the guest at the same time"
+        # A line that was torn gets its time when what is left of its pod ends, long after the guest has gone on elsewhere.
+        last = left[-2] if arrived.torn and len(left) > 1 else left[-1]
+        assert last.at < arrived[0].at, "two pods ran the guest at the same time"
 
 
 def gap(before: Console, after: Console) -> float:
