@@ -204,7 +204,7 @@ class Ambush:
             }
             target = f"{self._server}{request.path_qs}"
             async with self._session.request(request.method, target, headers=headers, data=body or None) as answer:
-                if here is Fate.SEEN:
+                if here is Fate.SEEN and answer.ok:  # what was refused has not been written
                     await self._loop.run_in_executor(self._hands, self._kill)
                 if here in (None, Fate.SEEN, Fate.SECOND):
                     return await _hand_over(request, answer)
