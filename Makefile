@@ -36,7 +36,7 @@ demo-down: ## stop the demo's cluster
 	@bin/testbed down --dir $(demo_dir)
 
 .PHONY: test
-test: bin/testbed qemu .cache/guest/complete ## run all tests
+test: bin/testbed qemu .cache/guest/complete ## run the tests, but for those of `make soak`
 	@scripts/setup-test-tools
 	@for module in scheduler testbed; do (cd $$module && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)) || exit; done
 	@$(python) -m pytest $(ARGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,15 +23,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def standing(unoperated: Testbed) -> Iterator[Inside]:
-    with Inside(unoperated) as inside:
-        yield inside
-
-
-@pytest.fixture(scope="module")
-def witness(unoperated: Testbed) -> Iterator[Witness]:
-    with Witness(unoperated) as found:
-        yield found
+def cluster(unoperated: Testbed) -> Testbed:
+    return unoperated
 
 
 class Staged:
@@ -45,26 +37,15 @@ class Staged:
 
 @pytest.fixture
 def staged(
-    unoperated: Testbed, standing: Inside, witness: Witness, tmp_path: Path, request: pytest.FixtureRequest
+    cluster: Testbed, standing: Inside, witness: Witness, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Staged]:
     moment = PhaseWritten()
     with (
-        scene(unoperated, standing, witness, request.node.name) as stage,
-        Ambush(unoperated, ACCOUNT, moment, standing) as ambush,
+        scene(cluster, standing, witness, request.node.name) as stage,
+        Ambush(cluster, ACCOUNT, moment, standing) as ambush,
         Mortal(ambush, standing, tmp_path) as operator,
-        telling(operator),
     ):
         yield Staged(stage, ambush, operator, moment)
-
-
-@contextmanager
-def telling(operator: Mortal) -> Iterator[None]:
-    """Add what the operator has said to what went wrong."""
-    try:
-        yield
-    except AssertionError as error:
-        error.add_note(operator.story())
-        raise
 
 
 # Until the commit everything is put back; after it, everything comes to its end.
@@ -143,7 +124,6 @@ def test_an_operator_that_was_away_comes_back_while_another_one_acts(
     with (
         Ambush(stage.space.testbed, ACCOUNT, moment, standing) as ambush,
         Mortal(ambush, standing, tmp_path, "second") as second,
-        telling(second),
     ):
         ambush.at_the_moment(lambda: staged.operator.signal(signal.SIGCONT))
         assert ambush.struck.wait(90), second.story()

@@ -40,18 +40,25 @@ def unoperated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="module")
-def standing(operated: Testbed) -> Iterator[Inside]:
-    with Inside(operated) as inside:
+def cluster(request: pytest.FixtureRequest) -> Testbed:
+    """Provide the cluster of a module: one with an operator, unless the module says otherwise."""
+    found: Testbed = request.getfixturevalue("operated")
+    return found
+
+
+@pytest.fixture(scope="module")
+def standing(cluster: Testbed) -> Iterator[Inside]:
+    with Inside(cluster) as inside:
         yield inside
 
 
 @pytest.fixture(scope="module")
-def witness(operated: Testbed) -> Iterator[Witness]:
-    with Witness(operated) as found:
+def witness(cluster: Testbed) -> Iterator[Witness]:
+    with Witness(cluster) as found:
         yield found
 
 
 @pytest.fixture
-def stage(operated: Testbed, standing: Inside, witness: Witness, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    with scene(operated, standing, witness, request.node.name) as made:
+def stage(cluster: Testbed, standing: Inside, witness: Witness, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with scene(cluster, standing, witness, request.node.name) as made:
         yield made
