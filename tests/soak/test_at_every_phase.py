@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.ambush import Ambush, Fate, PhaseWritten
-from support.inside import Inside
 from support.operators import ACCOUNT, Mortal, told
 from support.scenes import SLOWLY, scene
 from support.waiting import until
-from support.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from support.inside import Inside
     from support.scenes import Scene
     from support.testbed import Testbed
+    from support.witness import Witness
 
 
 @pytest.fixture(scope="module")
