@@ -59,6 +59,8 @@ _RESIZES = {
     Seen.DONE: Resize.DONE, Seen.UNSEEN: Resize.UNSEEN, Seen.DEFERRED: Resize.DEFERRED,
     Seen.IN_PROGRESS: Resize.IN_PROGRESS,
 }  # fmt: skip
+_REMEMBERED = 400_000
+"""How many worlds' decisions: states that share one are visited soon after each other, and all of them would not fit into memory."""
 BEHIND = " (behind)"
 """What somebody does who has fallen behind is told so."""
 _KINDS = ("pods", "holds", "requests", "migrations")
@@ -85,6 +87,8 @@ class Operator:
         self._setup, self._brain = setup, brain
         self._policy = replace(POLICY, tries=setup.tries)
         self._decided: dict[tuple[Any, ...], tuple[act.Action, ...]] = {}
+        self._decisions: dict[tuple[act.Action, ...], tuple[act.Action, ...]] = {}
+        """The few different ones that there are, each kept once."""
         self._objects: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._carry_out: dict[type, Callable[[State, Any], State | None]] = {
             act.WriteRequest: _write_request, act.WriteMigration: _write_migration, act.CreateHold: self._create_hold,
@@ -148,7 +152,11 @@ class Operator:
             for migration in world.migrations.values():
                 found += self._brain.migration(world, migration, float(state.now), self._policy)
             found += self._brain.sweep(world)
-            known = self._decided[key] = tuple(_plain(world, found, state.now))
+            known = tuple(_plain(world, found, state.now))
+            known = self._decisions.setdefault(known, known)
+            if len(self._decided) >= _REMEMBERED:
+                self._decided.clear()
+            self._decided[key] = known
         return known
 
     def _world(self, state: State, live: State) -> World:

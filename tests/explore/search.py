@@ -30,7 +30,9 @@ _CALM_AFTER, _ENDS_WITHIN = 150, 600
 """A walk has faults and people who are behind only for so many steps, and must have ended after so many."""
 _A_FAULT, _A_TICK = 0.06, 0.02
 """How often a walk takes one, where it could do something else as well."""
-_PACK = Struct(f"<{len(State._fields)}I")
+_FEW = {"dead", "now", "faults", "cut", "stale", "quota", "freed", "held", "vms", "killed", "broken", "guests"}
+"""Parts of which a world has a few hundred at most: a byte or two of a state's key, of which there are millions."""
+_PACK = Struct("<" + "".join("H" if name in _FEW else "I" for name in State._fields))
 
 
 class Result(NamedTuple):
