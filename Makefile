@@ -48,8 +48,8 @@ soak: bin/testbed qemu .cache/guest/complete ## all that can disturb a scale-up,
 	@MOVES=20 RACES=100 $(python) -m pytest tests/integration/test_move.py tests/integration/test_move_faults.py -k "race or in_a_row"
 
 .PHONY: explore
-explore: .venv/.complete ## try every interleaving of small worlds with the shipped decisions, and walk through all with three faults
-	@PYTHONPATH=tests $(python) -m explore
+explore: .venv/.complete ## try every interleaving of small worlds with the shipped decisions, and walk through all with three faults (WORLDS='"in place" "a thief"' for some, MOST=… states of each)
+	@PYTHONPATH=tests $(python) -m explore $(WORLDS)
 
 .PHONY: lint
 lint: .venv/.complete ## check style, types and layers

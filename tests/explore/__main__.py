@@ -28,19 +28,21 @@ FAULTS = {
     "a preemptor": 1, "a preemptor of VMs": 1, "an autoscaler": 1, "an autoscaler without a guard": 1, "a container that restarts": 1,
 }  # fmt: skip
 WALKED_FAULTS = 3
+MOST = 3_000_000
+"""How many states of a world are visited. A few have more, and there it is every state up to some number of steps."""
 
 
 def main() -> int:
-    """Explore them, or those that are named; MORE_FAULTS adds to the faults of each."""
+    """Explore them, or those that are named; MORE_FAULTS adds to the faults of each, MOST states of each are visited."""
     chosen = sys.argv[1:] or [*FAULTS]
-    more = int(os.environ.get("MORE_FAULTS", "0"))
+    more, most = int(os.environ.get("MORE_FAULTS", "0")), int(os.environ.get("MOST", MOST))
     began, states, violations = time.perf_counter(), 0, 0
     # A process for each: what a world has taken, some of them gigabytes, is given back when it is done.
     with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         running: dict[Future[Result], tuple[str, int, str]] = {}
         if os.environ.get("ONLY") != "walks":
             for name in chosen:
-                running[pool.submit(visit, name, FAULTS[name] + more)] = (name, FAULTS[name] + more, "in all")
+                running[pool.submit(visit, name, FAULTS[name] + more, most)] = (name, FAULTS[name] + more, "in all")
         if os.environ.get("WALKS") != "0":
             for name in sys.argv[1:] or worlds():
                 running[pool.submit(stroll, name, WALKED_FAULTS)] = (name, WALKED_FAULTS, "on walks")
@@ -48,6 +50,8 @@ def main() -> int:
             name, faults, how = running[future]
             result = future.result()
             states += result.states
+            if result.steps:
+                how = f"within {result.steps} steps and some beyond"
             print(f"{name}, {faults} faults: {result.states:,} states {how}, {result.seconds:.0f} s", flush=True)
             if result.violation:
                 violations += 1

@@ -10,10 +10,10 @@ from .search import Result, Search, explore
 WALKS = 500
 
 
-def visit(name: str, faults: int) -> Result:
-    """Explore one world."""
+def visit(name: str, faults: int, most: int) -> Result:
+    """Explore one world, up to so many states."""
     world = worlds()[name](faults)
-    return explore(world.setup, world.start)
+    return explore(world.setup, world.start, most=most)
 
 
 def stroll(name: str, faults: int) -> Result:

@@ -43,6 +43,8 @@ class Result(NamedTuple):
     seconds: float
     violation: str = ""
     story: tuple[str, ...] = ()
+    steps: int = 0
+    """Where there are too many states to visit all: every state within so many steps was."""
 
 
 class _Codec:
@@ -77,7 +79,7 @@ class Search:
     """One world, visited breadth first."""
 
     def __init__(self, setup: Setup, start: State, *, brain: type[Brain] = Brain, most: int = 20_000_000) -> None:
-        """Take a world, and the decisions that are tried in it."""
+        """Take a world, the decisions that are tried in it, and how many states are visited at the most."""
         self._setup, self._most = setup, most
         self._operator = Operator(setup, brain)
         self._codec = _Codec()
@@ -97,12 +99,17 @@ class Search:
         """Visit every state that can be reached; stop at the first that must not be."""
         began = time.perf_counter()
         wrong, number = self._visit()
-        if not wrong:
+        visited = len(self._ends)
+        steps = 0
+        if not wrong and visited < len(self._keys):
+            # Shortest stories first: whatever is nearer to the start than the first that was not visited, was.
+            steps = len(self._path(visited)) - 2
+        elif not wrong:
             wrong, number = self._no_way_out()
-        if not wrong:
-            wrong, number = self._circle()
+            if not wrong:
+                wrong, number = self._circle()
         story = (*self._story(self._path(number)), *self._around) if wrong else ()
-        return Result(len(self._keys), self._edges, time.perf_counter() - began, wrong, story)
+        return Result(max(visited, number + 1), self._edges, time.perf_counter() - began, wrong, story, steps)
 
     def first(self, wanted: Callable[[State], bool]) -> State:
         """Return a state of a kind, by going at random until one is met; the same one each time."""
@@ -177,7 +184,7 @@ class Search:
 
     def _visit(self) -> tuple[str, int]:
         number = 0
-        while number < len(self._keys):
+        while number < min(len(self._keys), self._most):
             state, known = self._codec.decode(self._keys[number])
             if wrong := violation(self._setup, state):
                 return wrong, number
@@ -186,8 +193,6 @@ class Search:
             self._ends.append(not left)
             if left and not by_itself:
                 return left, number
-            if len(self._keys) > self._most:
-                return f"more than {self._most} states", number
             number += 1
         return "", 0
 
