@@ -184,14 +184,18 @@ class MockKubelets:
         self._api = api
 
     async def run(self) -> None:
-        """Look on until cancelled."""
-        version = (await self._api.get(f"/api/v1/namespaces/{SPACE}/pods", limit="1"))["metadata"]["resourceVersion"]
-        async for line in self._api.watch(f"/api/v1/namespaces/{SPACE}/pods", resourceVersion=version):
-            event = json.loads(line)
-            found: Json = event["object"]
-            seen = found.get("status", {}).get("observedGeneration", 0)
-            if event["type"] == "MODIFIED" and found["metadata"]["generation"] > seen:
-                await say_running(self._api, found)
+        """Look on until cancelled, over as many watches as it takes: each ends after a while."""
+        path = f"/api/v1/namespaces/{SPACE}/pods"
+        version = (await self._api.get(path, limit="1"))["metadata"]["resourceVersion"]
+        while True:
+            async for line in self._api.watch(path, resourceVersion=version):
+                event = json.loads(line)
+                assert event["type"] != "ERROR", event
+                found: Json = event["object"]
+                version = found["metadata"]["resourceVersion"]
+                seen = found.get("status", {}).get("observedGeneration", 0)
+                if event["type"] == "MODIFIED" and found["metadata"]["generation"] > seen:
+                    await say_running(self._api, found)
 
 
 # The operator, and what it says of itself
@@ -310,7 +314,7 @@ class Wave:
     neighbours: float
 
 
-async def wave(api: Api, operator: Watched, claimants: list[str], *, dry: bool) -> Wave:
+async def wave(api: Api, operator: Watched, kubelets: asyncio.Task[None], claimants: list[str], *, dry: bool) -> Wave:
     """Make requests at once, and wait for the last."""
     folder = f"/apis/elbowroom.dev/v1alpha1/namespaces/{SPACE}/vmscalerequests"
     prefix = "plan" if dry else "grow"
@@ -321,6 +325,7 @@ async def wave(api: Api, operator: Watched, claimants: list[str], *, dry: bool) 
         phases = [item.get("status", {}).get("phase") for item in items]
         if phases.count("Succeeded") == len(claimants):
             break
+        assert not kubelets.done(), kubelets.exception()
         assert time.monotonic() - began < 600, {phase: phases.count(phase) for phase in set(phases)}  # noqa: PLR2004
         assert "Failed" not in phases, next(item["status"] for item in items if item["status"]["phase"] == "Failed")
         await asyncio.sleep(0.25)
@@ -366,9 +371,9 @@ async def measure(testbed: Testbed, folder: Path) -> tuple[str, str]:
             print(f"ready after {first:.1f} s, {operator.megabytes('VmRSS')} MB", flush=True)
             took = await certified(api, vms)
             print(f"{vms} certificates after {took:.0f} s more", flush=True)
-            grow = await wave(api, operator, load.roomy, dry=False)
+            grow = await wave(api, operator, kubelets, load.roomy, dry=False)
             print(f"{grow}", flush=True)
-            plan = await wave(api, operator, load.crowded, dry=True)
+            plan = await wave(api, operator, kubelets, load.crowded, dry=True)
             print(f"{plan}", flush=True)
             resident, most = operator.megabytes("VmRSS"), operator.megabytes("VmHWM")
         finally:

@@ -102,7 +102,7 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
                 await self._know_everything()
-                _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.pods)})
+                _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.shapes)})
                 later = (self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever())
                 tasks += [group.create_task(work) for work in later]
                 await kopf.operator(registry=registry, memo=kopf.Memo(operator=self), clusterwide=True, standalone=True)

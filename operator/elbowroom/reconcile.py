@@ -28,7 +28,6 @@ from elbowroom.drivers.interface import DriverError, UnreachableError, VirtualMa
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from elbowroom.cluster import slim
     from elbowroom.cluster.client import Api
     from elbowroom.cluster.events import Recorder
     from elbowroom.cluster.view import View
@@ -114,21 +113,18 @@ class Reconciler:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def pod_changed(self, pod: slim.Pod) -> None:
+    def pod_changed(self, pod: Pod) -> None:
         """Wake those for whom a pod matters."""
-        uid, node, namespace = pod.metadata.uid, pod.spec.node_name, pod.metadata.namespace
+        uid, node, namespace = pod.uid, pod.node, pod.namespace
         store = self._view.store
-        vm = self._view.vms.get(uid)
         for request in store.active_requests():
-            mine = request.namespace == namespace and (
-                request.pod == pod.metadata.name or (vm is not None and request.vm == vm.name)
-            )
+            mine = request.namespace == namespace and (request.pod == pod.name or (pod.vm and request.vm == pod.vm))
             if mine or request.status.claimant == uid or (node and request.status.node == node):
                 self.wake(request.uid)
         for migration in store.active_migrations():
             status = migration.status
             if uid in (status.source, status.receiver_uid, migration.pod) or (
-                namespace == migration.namespace and pod.metadata.name == status.receiver
+                namespace == migration.namespace and pod.name == status.receiver
             ):
                 self.wake(migration.uid)
 

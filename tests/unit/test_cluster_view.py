@@ -50,10 +50,37 @@ def test_an_older_state_of_a_pod_is_not_taken_for_news() -> None:
 def test_a_pod_that_is_gone_does_not_come_back_with_the_answer_to_its_deletion() -> None:
     known = view()
     known.put_pod(pod("9"))
-    known.drop_pod(pod("11"))
+    known.drop_pod("u")
     known.put_pod(pod("10"))
     assert known.store.pod("u") is None
-    assert "u" not in known.pods
+    assert "u" not in known.shapes
+
+
+def node(uid: str, name: str = "n1") -> slim.Node:
+    body = {"metadata": {"name": name, "uid": uid, "resourceVersion": "1"}, "status": {"allocatable": {"cpu": "4"}}}
+    return msgspec.convert(body, slim.Node)
+
+
+def test_a_node_that_was_made_anew_stays_when_the_old_one_of_its_name_is_forgotten() -> None:
+    known = view()
+    known.put_node(node("old"))
+    known.put_node(node("new"))
+    known.drop_node("old")
+    assert "n1" in known.store.nodes
+    known.drop_node("new")
+    assert "n1" not in known.store.nodes
+
+
+def test_pods_that_are_alike_share_what_a_resize_is_written_from() -> None:
+    known = view()
+    for uid, cpu in (("a", "1"), ("b", "1"), ("c", "2")):
+        found = pod("1")
+        found.metadata.uid = uid
+        sizes = slim.Sizes(requests={"cpu": cpu})
+        found.spec.containers = (slim.Container("main", sizes, env=(slim.Variable("A", uid),)),)
+        known.put_pod(found)
+    assert known.shapes["a"] is known.shapes["b"]
+    assert known.shapes["c"].containers == (slim.Container("main", slim.Sizes(requests={"cpu": "2"})),)
 
 
 def test_the_same_holds_for_objects_of_our_own() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elbowroom.core.room import Room
-    from elbowroom.core.world import Migration
+    from elbowroom.core.world import Migration, Pod
     from elbowroom.drivers.interface import Driver, VirtualMachine
 
     from .client import Api
@@ -282,19 +282,19 @@ class Actor:
         self, uid: str, body: object, *, part: str = "", kind: str | None = None, **query: str
     ) -> None:
         pod = self._known(uid)
-        path = pod_path(pod.metadata.namespace, pod.metadata.name) + part
+        path = pod_path(pod.namespace, pod.name) + part
         try:
             changed = await (
                 self._api.patch(path, body, kind, **query) if kind else self._api.patch(path, body, **query)
             )
         except ConflictError:
-            await self._look_for(pod.metadata.namespace, pod.metadata.name, uid)
+            await self._look_for(pod.namespace, pod.name, uid)
             raise
         if "dryRun" not in query:
             self._take_in(changed)
 
-    def _known(self, uid: str) -> slim.Pod:
-        pod = self._view.pods.get(uid)
+    def _known(self, uid: str) -> Pod:
+        pod = self._view.store.pod(uid)
         if pod is None:
             raise NotFoundError(404, f"the pod with the UID {uid} is gone")
         return pod
@@ -316,10 +316,10 @@ class Actor:
     @do.register
     async def _(self, action: to_do.CreateReceiver) -> None:
         migration, source = self._body(action.migration), self._known(action.source)
-        namespace = source.metadata.namespace
-        found = await self._api.get(pod_path(namespace, source.metadata.name))
+        namespace = source.namespace
+        found = await self._api.get(pod_path(namespace, source.name))
         if found["metadata"]["uid"] != action.source:
-            raise NotFoundError(404, f"the pod {namespace}/{source.metadata.name} is another one now")
+            raise NotFoundError(404, f"the pod {namespace}/{source.name} is another one now")
         body = self._driver.receiver_pod(found, name=action.name, attempt=action.attempt, node=action.node or None)
         body["metadata"]["ownerReferences"] = [
             {
@@ -337,7 +337,7 @@ class Actor:
     @do.register
     async def _(self, action: to_do.DetachReceiver) -> None:
         pod = self._known(action.uid)
-        found = await self._api.get(pod_path(pod.metadata.namespace, pod.metadata.name))
+        found = await self._api.get(pod_path(pod.namespace, pod.name))
         others = [item for item in found["metadata"].get("ownerReferences", ()) if item["kind"] != "VMMigration"]
         change = {"op": "add", "path": "/metadata/ownerReferences", "value": others}
         await self._change_pod(action.uid, as_it_was(action.version, change))
@@ -345,11 +345,11 @@ class Actor:
     @do.register
     async def _(self, action: to_do.DeletePod) -> None:
         pod = self._known(action.uid)
-        path = pod_path(pod.metadata.namespace, pod.metadata.name)
+        path = pod_path(pod.namespace, pod.name)
         try:
             self._take_in(await self._api.delete(path, uid=action.uid, version=action.version))
         except NotFoundError:
-            self._view.drop_pod(pod)
+            self._view.drop_pod(action.uid)
 
     @do.register
     async def _(self, action: to_do.LookForPod) -> None:
@@ -365,20 +365,18 @@ class Actor:
 
     @do.register
     async def _(self, action: to_do.FencePod) -> None:
-        pod = self._known(action.uid)
-        annotations = {**pod.metadata.annotations, pods.FENCE: action.fence}
-        change = {"op": "add", "path": "/metadata/annotations", "value": annotations}
-        await self._change_pod(action.uid, as_it_was(action.version, change))
+        body = {"metadata": {"resourceVersion": action.version, "annotations": {pods.FENCE: action.fence}}}
+        await self._change_pod(action.uid, body, kind=STRATEGIC_PATCH)
 
     @do.register
     async def _(self, action: to_do.ResizePod) -> None:
-        body = self._resized(self._known(action.uid), action.container, action.wanted)
+        body = self._resized(action.uid, action.container, action.wanted)
         body["metadata"] = {"resourceVersion": action.version}
         await self._change_pod(action.uid, body, part="/resize", kind=STRATEGIC_PATCH)
 
     @do.register
     async def _(self, action: to_do.CheckResize) -> None:
-        body = self._resized(self._known(action.uid), action.container, action.wanted)
+        body = self._resized(action.uid, action.container, action.wanted)
         try:
             await self._change_pod(action.uid, body, part="/resize", kind=STRATEGIC_PATCH, dryRun="All")
         except DeniedError as error:
@@ -386,11 +384,12 @@ class Actor:
         else:
             self._view.store.put_check(action.request, Check(allowed=True))
 
-    @staticmethod
-    def _resized(pod: slim.Pod, name: str, wanted: Room) -> Json:
+    def _resized(self, uid: str, name: str, wanted: Room) -> Json:
         """Return a pod's resize: its container asks for that much, and its limits are never below."""
-        field = "containers" if any(item.name == name for item in pod.spec.containers) else "initContainers"
-        container = next(item for item in (*pod.spec.containers, *pod.spec.init_containers) if item.name == name)
+        self._known(uid)
+        shape = self._view.shapes[uid]
+        field = "containers" if any(item.name == name for item in shape.containers) else "initContainers"
+        container = next(item for item in (*shape.containers, *shape.init_containers) if item.name == name)
         asked = {key: value for key, value in kinds.amounts(wanted).items() if key in container.resources.requests}
         had, most = pods.room(container.resources.requests), pods.room(container.resources.limits)
         # A limit that was the request stays the request; one that was above it stays where it is as long as it can.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from sys import intern
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from elbowroom.core import world as core
 from elbowroom.core.quantity import millicores, quantity_bytes
@@ -23,6 +24,7 @@ FENCE: Final = "elbowroom.dev/fence"
 """The annotation that keeps late resizes out."""
 _ENDED: Final = ("Succeeded", "Failed")
 _NOBODY: Final = ("", "", False, "", 0)
+_T = TypeVar("_T")
 
 
 def to_pod(found: slim.Pod, vm: VirtualMachine | None = None, runner: str = "", config: str = "") -> core.Pod:
@@ -33,8 +35,9 @@ def to_pod(found: slim.Pod, vm: VirtualMachine | None = None, runner: str = "", 
         (vm.name, runner, vm.movable, vm.why_not_movable, vm.attempt) if vm is not None else _NOBODY
     )
     pod = core.Pod(
-        uid=meta.uid, namespace=meta.namespace, name=meta.name, node=spec.node_name,
-        containers=tuple(item.described() for item in sizes), peak=_peak(spec), overhead=room(spec.overhead),
+        uid=meta.uid, namespace=intern(meta.namespace), name=meta.name, node=intern(spec.node_name),
+        containers=_one(tuple(item.described() for item in sizes)), peak=_one(_peak(spec)),
+        overhead=_one(room(spec.overhead)),
         fixed=_fixed(spec.resources), phase=_phase(status.phase), terminating=meta.deletion_timestamp is not None,
         admitted=status.start_time is not None, resize=_resize(found, sizes), priority=spec.priority,
         ready=any(item.type == "Ready" and item.status == "True" for item in status.conditions), vm=name,
@@ -47,13 +50,20 @@ def to_pod(found: slim.Pod, vm: VirtualMachine | None = None, runner: str = "", 
     if pod.fixed is not None:
         given = room(status.allocated_resources, pod.fixed)
         has = room(status.resources.requests if status.resources is not None else None, given)
-        return replace(pod, allocated=given.plus(pod.overhead), size=pod.fixed.most(given).most(has).plus(pod.overhead))
+        size = pod.fixed.most(given).most(has).plus(pod.overhead)
+        return replace(pod, allocated=_one(given.plus(pod.overhead)), size=_one(size))
     infeasible = pod.resize is core.Resize.INFEASIBLE
     return replace(
         pod,
-        allocated=_whole(pod, (item.allocated for item in sizes)),
-        size=_whole(pod, (item.counted(infeasible=infeasible) for item in sizes)),
+        allocated=_one(_whole(pod, (item.allocated for item in sizes))),
+        size=_one(_whole(pod, (item.counted(infeasible=infeasible) for item in sizes))),
     )
+
+
+@lru_cache(maxsize=16_384, typed=True)
+def _one(value: _T) -> _T:
+    """Return one value for all that are equal: of a hundred thousand pods most have the sizes of others."""
+    return value
 
 
 class _Size:

@@ -62,14 +62,16 @@ class _Failure(msgspec.Struct):
 
 
 class Reflector(Generic[T]):
-    """Reads and watches one kind. `put` is told of what there is, `drop` of what is gone."""
+    """Reads and watches one kind. `put` is told of what there is, `drop` of the UID of what is gone."""
 
-    def __init__(self, api: Api, path: str, kind: type[T], put: Callable[[T], None], drop: Callable[[T], None]) -> None:
+    def __init__(
+        self, api: Api, path: str, kind: type[T], put: Callable[[T], None], drop: Callable[[str], None]
+    ) -> None:
         """Say what is watched, and who is told."""
         self._api, self._path, self._put, self._drop = api, path, put, drop
         self._decode = msgspec.json.Decoder(kind).decode
         self._event = msgspec.json.Decoder(_Event).decode
-        self._known: dict[str, T] = {}
+        self._known: set[str] = set()
         self.synced = asyncio.Event()
         self.heard_at = 0.0
         """When the API server was last heard of, by the monotonic clock."""
@@ -104,15 +106,19 @@ class Reflector(Generic[T]):
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
-        for uid in [uid for uid in self._known if uid not in seen]:
-            self._drop(self._known.pop(uid))
+        for uid in self._known - seen:
+            self._forget(uid)
         self.heard_at = time.monotonic()
         self.synced.set()
         return page.metadata.resource_version
 
     def _keep(self, item: T) -> None:
-        self._known[item.metadata.uid] = item
+        self._known.add(item.metadata.uid)
         self._put(item)
+
+    def _forget(self, uid: str) -> None:
+        self._known.discard(uid)
+        self._drop(uid)
 
     async def _follow(self, version: str) -> None:
         """Follow what happens, over as many watches as it takes."""
@@ -132,8 +138,7 @@ class Reflector(Generic[T]):
                 return item.metadata.resource_version
             case "DELETED":
                 item = self._decode(event.object)
-                self._known.pop(item.metadata.uid, None)
-                self._drop(item)
+                self._forget(item.metadata.uid)
                 return item.metadata.resource_version
             case "BOOKMARK":
                 return msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version

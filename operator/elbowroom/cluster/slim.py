@@ -73,6 +73,13 @@ class PodSpec(_Slim):
     node_selector: dict[str, str] = {}
 
 
+class Shape(_Slim, gc=True, weakref=True):
+    """What a resize is written from: names and sizes of containers. Pods that are alike share it."""
+
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...]
+
+
 class Condition(_Slim):
     """One statement."""
 

@@ -7,6 +7,7 @@ watch may deliver an older state after that, or bring back what is gone: neither
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -15,7 +16,7 @@ from elbowroom.drivers.interface import NotAVMError
 from elbowroom.drivers.receiver import VM_LABEL, runner_container
 from elbowroom.runner.options import CONFIG
 
-from . import kinds, pods
+from . import kinds, pods, slim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from elbowroom.core.room import Room
     from elbowroom.core.world import Pod
     from elbowroom.drivers.interface import Driver, VirtualMachine
-
-    from . import slim
 
 Json = dict[str, Any]
 _REMEMBERED: Final = 20_000
@@ -36,7 +35,8 @@ class View:
     def __init__(self, driver: Driver) -> None:
         """Begin with nothing."""
         self.store = Store()
-        self.pods: dict[str, slim.Pod] = {}
+        self.shapes: dict[str, slim.Shape] = {}
+        """What a resize of a pod is written from, by its UID."""
         self.vms: dict[str, VirtualMachine] = {}
         """By the UID of their pods."""
         self.bodies: dict[str, Json] = {}
@@ -44,9 +44,11 @@ class View:
         self.holds: dict[str, str] = {}
         """The UIDs of holds, by their claimants'."""
         self._driver = driver
-        self._nodes: dict[str, tuple[Room, bool, bool]] = {}
+        self._nodes: dict[str, tuple[str, Room, bool, bool]] = {}
+        """By UID."""
+        self._shared: WeakValueDictionary[bytes, slim.Shape] = WeakValueDictionary()
         self._gone: dict[str, None] = {}
-        self.on_pod: Callable[[slim.Pod], None] = lambda _: None
+        self.on_pod: Callable[[Pod], None] = lambda _: None
         """Called when a pod has changed or is gone."""
 
     # Nodes and pods
@@ -54,27 +56,35 @@ class View:
     def put_node(self, node: slim.Node) -> None:
         """Take in a node. Most of its news are heartbeats."""
         ready = any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
-        known = (pods.room(node.status.allocatable), ready, not node.spec.unschedulable)
-        if self._nodes.get(node.metadata.name) != known:
-            self._nodes[node.metadata.name] = known
-            self.store.put_node(node.metadata.name, known[0], ready=ready, takes_pods=known[2])
+        name, allocatable, takes_pods = (
+            node.metadata.name, pods.room(node.status.allocatable), not node.spec.unschedulable
+        )  # fmt: skip
+        known = (name, allocatable, ready, takes_pods)
+        if self._nodes.get(node.metadata.uid) != known:
+            self._nodes[node.metadata.uid] = known
+            self.store.put_node(name, allocatable, ready=ready, takes_pods=takes_pods)
 
-    def drop_node(self, node: slim.Node) -> None:
-        """Forget a node."""
-        self._nodes.pop(node.metadata.name, None)
-        self.store.drop_node(node.metadata.name)
+    def drop_node(self, uid: str) -> None:
+        """Forget a node, and not another one that has its name now."""
+        known = self._nodes.pop(uid, None)
+        if known is not None and all(other[0] != known[0] for other in self._nodes.values()):
+            self.store.drop_node(known[0])
 
     def put_pod(self, pod: slim.Pod) -> None:
         """Take in a pod."""
         uid = pod.metadata.uid
-        known = self.pods.get(uid)
-        if uid in self._gone or (
-            known is not None and older(pod.metadata.resource_version, known.metadata.resource_version)
-        ):
+        known = self.store.pod(uid)
+        if uid in self._gone or (known is not None and older(pod.metadata.resource_version, known.version)):
             return
-        self.pods[uid] = pod
-        self.store.put_pod(self._described(pod))
-        self.on_pod(pod)
+        described = self._described(pod)
+        self.shapes[uid] = self._shape(pod.spec)
+        self.store.put_pod(described)
+        self.on_pod(described)
+
+    def _shape(self, spec: slim.PodSpec) -> slim.Shape:
+        sides = (spec.containers, spec.init_containers)
+        shape = slim.Shape(*(tuple(slim.Container(item.name, item.resources) for item in side) for side in sides))
+        return self._shared.setdefault(msgspec.json.encode(shape), shape)
 
     def _described(self, pod: slim.Pod) -> Pod:
         if VM_LABEL not in pod.metadata.labels:
@@ -90,14 +100,15 @@ class View:
         config = next((item.value for item in env if item.name == CONFIG), "")
         return pods.to_pod(pod, vm, runner, config)
 
-    def drop_pod(self, pod: slim.Pod) -> None:
+    def drop_pod(self, uid: str) -> None:
         """Forget a pod."""
-        uid = pod.metadata.uid
         self._bury(uid)
-        self.pods.pop(uid, None)
+        self.shapes.pop(uid, None)
         self.vms.pop(uid, None)
-        self.store.drop_pod(uid)
-        self.on_pod(pod)
+        known = self.store.pod(uid)
+        if known is not None:
+            self.store.drop_pod(uid)
+            self.on_pod(known)
 
     # Objects of our own kinds
 

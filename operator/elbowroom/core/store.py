@@ -23,19 +23,21 @@ class _Index(Generic[_Key, _Object]):
 
     def __init__(self, key: Callable[[_Object], _Key | None]) -> None:
         self._key: Callable[[_Object], _Key | None] = key
-        self._found: dict[_Key, dict[str, _Object]] = {}
+        # Most keys have one object, and a tuple of one is a fifth of a dictionary.
+        self._found: dict[_Key, tuple[_Object, ...]] = {}
 
     def change(self, old: _Object | None, new: _Object | None) -> None:
         if old is not None and (key := self._key(old)) is not None:
-            there = self._found[key]
-            del there[old.uid]
-            if not there:
+            rest = tuple(item for item in self._found[key] if item.uid != old.uid)
+            if rest:
+                self._found[key] = rest
+            else:
                 del self._found[key]
         if new is not None and (key := self._key(new)) is not None:
-            self._found.setdefault(key, {})[new.uid] = new
+            self._found[key] = self._found.get(key, ()) + (new,)  # noqa: RUF005  # mypy takes a starred one for another kind
 
     def get(self, key: _Key) -> Collection[_Object]:
-        return self._found.get(key, {}).values()
+        return self._found.get(key, ())
 
 
 class Store(World):
