@@ -71,8 +71,8 @@ class Operator:
         assert self._context is not None  # noqa: S101  # made before anybody is called
         return self._context
 
-    def _identities(self) -> set[Identity]:
-        return {Identity(vm.namespace, vm.name) for vm in self.view.vms.values()}
+    def _identities(self) -> list[Identity]:
+        return [*dict.fromkeys(Identity(vm.namespace, vm.name) for vm in self.view.vms.values())]
 
     # What kopf tells
 

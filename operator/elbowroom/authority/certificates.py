@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
@@ -118,8 +119,7 @@ _OIDS: Final = {"O": NameOID.ORGANIZATION_NAME, "OU": NameOID.ORGANIZATIONAL_UNI
 
 def _issue(authority: Authority, subject: Sequence[tuple[str, str]], uri: str, host: str, now: datetime) -> KeyPair:
     signer = authority.signer(now)
-    signing_key = serialization.load_pem_private_key(signer.key, None)
-    assert isinstance(signing_key, rsa.RSAPrivateKey)  # noqa: S101
+    signing_key = _read_key(signer.key)
     key = _new_key()
     name = x509.Name([_attribute(_OIDS[kind], value) for kind, value in subject])
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri), x509.DNSName(host)]
@@ -160,6 +160,14 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 def _new_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
+
+
+@lru_cache(maxsize=4)
+def _read_key(pem: bytes) -> rsa.RSAPrivateKey:
+    """Read an authority's key once: it is checked each time, which takes as long as making one."""
+    key = serialization.load_pem_private_key(pem, None)
+    assert isinstance(key, rsa.RSAPrivateKey)  # noqa: S101
+    return key
 
 
 def _attribute(kind: x509.ObjectIdentifier, value: str) -> x509.NameAttribute[str]:

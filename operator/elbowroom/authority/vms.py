@@ -30,7 +30,7 @@ class VmSecrets:
     """Keeps the Secrets of all VMs that there are."""
 
     def __init__(self, keeper: Keeper, identities: Callable[[], Iterable[Identity]]) -> None:
-        """Take who makes them, and who knows which VMs there are."""
+        """Take who makes them, and who knows which VMs there are, each once, the latest last."""
         self._keeper, self._identities = keeper, identities
         self._due: dict[Identity, float] = {}
         self._missed: dict[Identity, float] = {}
@@ -43,20 +43,23 @@ class VmSecrets:
 
     async def look(self, now: float) -> None:
         """See to those that are new or due, and forget those that have been gone for a while."""
-        there = set(self._identities())
-        for identity in there:
-            self._missed.pop(identity, None)
-        due = [identity for identity in there if self._due.get(identity, 0.0) <= now]
-        # The first look at a large cluster is for thousands of them, and a new VM waits for it.
-        for batch in (due[start : start + _AT_ONCE] for start in range(0, len(due), _AT_ONCE)):
+        # The first look at a large cluster is for thousands of them. Who comes meanwhile does not wait for them all.
+        while batch := self._latest_due(now):
             done = await asyncio.gather(*(self._try(self._keeper.ensure_vm, identity) for identity in batch))
             for identity, made in zip(batch, done, strict=True):
                 self._due[identity] = now + (_AGAIN_SECONDS if made else _AFTER_FAILURE)
+        there = set(self._identities())
+        for identity in there:
+            self._missed.pop(identity, None)
         for identity in self._due.keys() - there:
             if now - self._missed.setdefault(identity, now) > _FORGET_AFTER and await self._try(
                 self._keeper.forget_vm, identity
             ):
                 del self._due[identity], self._missed[identity]
+
+    def _latest_due(self, now: float) -> list[Identity]:
+        due = [identity for identity in self._identities() if self._due.get(identity, 0.0) <= now]
+        return due[-_AT_ONCE:]
 
     @staticmethod
     async def _try(work: Callable[[Identity], object], identity: Identity) -> bool:
