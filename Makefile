@@ -111,7 +111,7 @@ bench-holds: bin/testbed ## measure how soon the scheduler acknowledges a hold (
 	@PYTHONPATH=tests $(python) bench/holds.py
 
 .PHONY: bench-scheduler
-bench-scheduler: bin/testbed ## compare the scheduler's throughput with stock's, write docs/benchmarks/scheduler.md (NODES=500 for a short form, PAIRS=5)
+bench-scheduler: bin/testbed ## compare the scheduler's throughput with stock's, write docs/benchmarks/scheduler.md (NODES=500 for a short form, TURNS=5)
 	@cd bench/scheduler && ../../scripts/go test -trimpath=false -c -o ../../.cache/scheduler-perf .
 	@NODES="$(if $(filter command line environment,$(origin NODES)),$(NODES),500 5000)" $(python) bench/scheduler/compare.py
 
