@@ -11,6 +11,7 @@ import (
 	componentcli "k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	stock "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
@@ -29,6 +30,8 @@ var faces = map[string]func() int{
 	"kube-apiserver":          func() int { return componentcli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return componentcli.Run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() int { return componentcli.Run(scheduler.NewCommand()) },
+	// Without our plugins: what clusters have that place pods by somebody else as well.
+	"stock-scheduler": func() int { return componentcli.Run(stock.NewSchedulerCommand()) },
 }
 
 func init() {

@@ -11,7 +11,7 @@ import pytest
 from support.holds import install
 from support.inside import Inside
 from support.namespace import fresh_namespace
-from support.stages import cluster, operated, stage, standing, unoperated, witness
+from support.stages import cluster, guarded, operated, stage, standing, unoperated, witness
 from support.testbed import ROOT, Testbed
 from support.vms import Vms, new_authority
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from elbowroom.authority.certificates import Authority
     from support.namespace import Namespace
 
-__all__ = ["cluster", "operated", "stage", "standing", "unoperated", "witness"]
+__all__ = ["cluster", "guarded", "operated", "stage", "standing", "unoperated", "witness"]
 ARTIFACTS = Path(__file__).resolve().parents[1] / ".cache" / "test-logs"
 
 

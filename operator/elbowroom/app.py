@@ -21,6 +21,9 @@ from elbowroom.cluster.reflector import Reflector
 from elbowroom.cluster.view import View
 from elbowroom.drivers.client import RunnerClient
 from elbowroom.drivers.qemu import QemuDriver
+from elbowroom.guard.certificate import FromFiles, OwnAuthority
+from elbowroom.guard.server import Guard
+from elbowroom.guard.watch import GuardWatch
 from elbowroom.handlers import registry
 from elbowroom.leader import Leader
 from elbowroom.reconcile import Reconciler
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from kubernetes import client
 
     from elbowroom.cluster.client import Api
-    from elbowroom.core.policy import Policy
+    from elbowroom.config import GuardSettings, Settings
 
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ class CertificateError(StartError):
 class Operator:
     """One operator, of which several may run."""
 
-    def __init__(self, api: Api, core: client.CoreV1Api, namespace: str, identity: str, policy: Policy) -> None:
+    def __init__(self, api: Api, core: client.CoreV1Api, namespace: str, identity: str, settings: Settings) -> None:
         """Take what it works with."""
         self._api = api
         self._keeper = Keeper(core, namespace, lambda: datetime.now(UTC))
@@ -61,11 +64,26 @@ class Operator:
         self._runners = RunnerClient(self._operator_context, tries=2)
         driver = QemuDriver(self._runners)
         self.view = View(driver)
-        self.reconciler = Reconciler(api, driver, self.view, policy, Recorder(api, identity))
+        self.reconciler = Reconciler(api, driver, self.view, settings.policy(), Recorder(api, identity))
         self._leader = Leader(api, namespace, identity)
         self._secrets = VmSecrets(self._keeper, self._identities)
+        self._guard = None if settings.guard is None else self._new_guard(settings.guard, namespace)
+        self._guard_watch = GuardWatch(api, namespace, self._guard_changed)
         self._nodes = Reflector(api, "/api/v1/nodes", slim.Node, self.view.put_node, self.view.drop_node)
         self._pods = Reflector(api, "/api/v1/pods", slim.Pod, self.view.put_pod, self.view.drop_pod)
+
+    def _new_guard(self, settings: GuardSettings, namespace: str) -> Guard:
+        host = f"{settings.service}.{namespace}.svc"
+        source = (
+            FromFiles(settings.certificate)
+            if settings.certificate is not None
+            else OwnAuthority(self._keeper, self._api, host, settings.configuration, lambda: datetime.now(UTC))
+        )
+        return Guard(self._api, source, settings.port, frozenset(settings.schedulers))
+
+    def _guard_changed(self, up: bool) -> None:  # noqa: FBT001
+        self.view.guarded = up
+        self.reconciler.guard_changed()
 
     def _operator_context(self) -> ssl.SSLContext:
         assert self._context is not None  # noqa: S101  # made before anybody is called
@@ -96,22 +114,32 @@ class Operator:
     # Running
 
     async def run(self) -> None:
-        """Lead, know everything, and work, until told to end."""
+        """Answer as a guard from the start; lead, know everything, and work, until told to end."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                guard = None if self._guard is None else group.create_task(self._guard.run())
+                await self._lead()
+                if guard is not None:
+                    guard.cancel()
+        finally:
+            await self._runners.close()
+            await self._api.close()
+
+    async def _lead(self) -> None:
         await self._leader.acquire()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
                 await self._know_everything()
                 _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.shapes)})
-                later = (self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever())
+                later = [self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever()]
+                later += [] if self._guard is None else [self._guard_watch.run()]
                 tasks += [group.create_task(work) for work in later]
                 await kopf.operator(registry=registry, memo=kopf.Memo(operator=self), clusterwide=True, standalone=True)
                 for task in tasks:
                     task.cancel()
         finally:
             await self._leader.release()
-            await self._runners.close()
-            await self._api.close()
 
     async def _know_everything(self) -> None:
         await self._take_certificate()

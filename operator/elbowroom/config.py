@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path  # noqa: TC003  # pydantic needs it at run time
+from typing import Annotated, Any
 
 import yaml
 from pydantic import ConfigDict, Field, ValidationError
 
-from elbowroom.api.base import Duration, Model, Quantity
+from elbowroom.api.base import Duration, Model, Name, Quantity
 from elbowroom.core.duration import seconds
 from elbowroom.core.policy import Policy
 from elbowroom.core.quantity import quantity_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class ConfigError(Exception):
     """The file cannot be used; the message names the field."""
 
 
+class GuardSettings(Model):
+    """How the guard is served, and whom it trusts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    port: Annotated[int, Field(ge=1, le=65535)] = 8443
+    service: Name = "elbowroom-guard"
+    """The Service that the API server calls, in the operator's namespace."""
+    configuration: Name = "elbowroom-guard"
+    """The ValidatingWebhookConfiguration that is to trust our own authority."""
+    certificate: Path | None = None
+    """A folder with tls.crt and tls.key; without it, the guard's certificate is made by our own authority."""
+    schedulers: tuple[Annotated[str, Field(min_length=1)], ...] = ("system:kube-scheduler",)
+    """The accounts of schedulers that keep to holds by themselves: ours, or one with our extender."""
+
+
 class Settings(Model):
     """What an administrator may write. What is left out is as it is in core/policy.py."""
 
     model_config = ConfigDict(extra="forbid")  # a word that is spelt wrong must not be ignored
+
+    guard: GuardSettings | None = None
+    """Serve the guard; not at all without it."""
 
     moves_per_node: Annotated[int, Field(ge=1)] | None = None
     moves_in_cluster: Annotated[int, Field(ge=1)] | None = None
@@ -35,12 +52,13 @@ class Settings(Model):
     hold_term: Duration | None = None
     bind_within: Duration | None = None
     grant_within: Duration | None = None
+    taint: bool | None = None
     guest_spare: Quantity | None = None
 
     def policy(self) -> Policy:
         """Return them as the core knows them."""
         found: dict[str, Any] = {}
-        for name, value in self.model_dump(exclude_none=True).items():
+        for name, value in self.model_dump(exclude_none=True, exclude={"guard"}).items():
             if name == "guest_spare":
                 found[name] = quantity_bytes(value)
             else:
@@ -48,11 +66,11 @@ class Settings(Model):
         return Policy(**found)
 
 
-def load(path: Path) -> Policy:
+def load(path: Path) -> Settings:
     """Read a file."""
     try:
         content = yaml.safe_load(path.read_text())
-        return Settings.model_validate({} if content is None else content).policy()
+        return Settings.model_validate({} if content is None else content)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:

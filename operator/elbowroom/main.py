@@ -17,8 +17,8 @@ from prometheus_client import start_http_server
 
 from elbowroom.app import Operator, StartError
 from elbowroom.cluster.client import Api, ApiError
-from elbowroom.config import ConfigError, load
-from elbowroom.core.policy import Policy
+from elbowroom.config import ConfigError, Settings, load
+from elbowroom.guard.server import PortError
 from elbowroom.leader import LostError
 from elbowroom.runner.logs import set_up
 
@@ -53,12 +53,12 @@ def main() -> None:
     for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        policy = load(arguments.config) if arguments.config else Policy()
+        settings = load(arguments.config) if arguments.config else Settings()
     except ConfigError as error:
         parser.exit(2, f"elbowroom: {error}\n")
     if arguments.metrics_port:
         start_http_server(arguments.metrics_port)
-    sys.exit(asyncio.run(_operate(arguments.namespace, arguments.identity, policy)))
+    sys.exit(asyncio.run(_operate(arguments.namespace, arguments.identity, settings)))
 
 
 def _without_settings(record: logging.LogRecord) -> bool:
@@ -67,16 +67,16 @@ def _without_settings(record: logging.LogRecord) -> bool:
     return True
 
 
-async def _operate(namespace: str, identity: str, policy: Policy) -> int:
+async def _operate(namespace: str, identity: str, settings: Settings) -> int:
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except config.ConfigException:
         config.load_kube_config()  # type: ignore[no-untyped-call]
-    operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, policy)
+    operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, settings)
     code = 0
     try:
         await operator.run()
-    except* (LostError, StartError, ApiError) as errors:
+    except* (LostError, StartError, PortError, ApiError) as errors:
         logging.getLogger(__name__).critical("; ".join(map(str, _leaves(errors))))
         code = 1
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 ROOM_TAKEN: Final = Counter(
     "elbowroom_room_taken_total", "Times that somebody took room which was held for a claimant.", ["node", "by"]
@@ -14,3 +14,11 @@ DECISIONS: Final = Histogram(
     buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
 )  # fmt: skip
 CALLS: Final = Counter("elbowroom_api_calls_total", "Calls to the API server, watches not counted.", ["method"])
+GUARD_ANSWERS: Final = Counter(
+    "elbowroom_guard_answers_total", "What this replica of the guard was asked, and what it said.", ["what", "answer"]
+)
+GUARD_SECONDS: Final = Histogram(
+    "elbowroom_guard_seconds", "What an answer of the guard took.",
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0),
+)  # fmt: skip
+GUARD_UP: Final = Gauge("elbowroom_guard_up", "1 while the API server asks the guard, as the leading operator sees it.")

@@ -141,6 +141,10 @@ class Reconciler:
         """Wake the request of a hold, and who sweeps."""
         self.wake(request, _SWEEP)
 
+    def guard_changed(self) -> None:
+        """Wake all requests that are under way: the guard is down, or up again."""
+        self.wake(*(request.uid for request in self._view.store.active_requests()))
+
     # One turn
 
     async def _work(self, uid: str) -> None:
@@ -162,6 +166,7 @@ class Reconciler:
             for action in actions:
                 await self._do(action)
             await self._tell_progress(uid)  # after what matters more
+            await self._tell_guarded(uid)
         except ConflictError as error:
             _log.debug("%s: somebody was faster: %s", uid, error)
             return 0.05
@@ -195,7 +200,7 @@ class Reconciler:
             return () if migration is None else self._timed(moves.decide, migration)
         for known in (self._last, self._told_at, self._hindered):
             known.pop(uid, None)
-        return sweep.decide(store) if uid == _SWEEP else ()
+        return (*sweep.decide(store), *sweep.taints(store, self._policy)) if uid == _SWEEP else ()
 
     def _timed(self, decide: Callable[..., Actions], item: Request | Migration) -> Actions:
         with metrics.DECISIONS.time():
@@ -292,6 +297,15 @@ class Reconciler:
             await self._actor.tell_progress(migration, progress)
             if migration.request in self._view.store.requests:
                 await self._actor.tell_moving(migration.request)
+
+    async def _tell_guarded(self, uid: str) -> None:
+        """Have a request say that the guard is down, or up again."""
+        request = self._view.store.requests.get(uid)
+        if request is None or request.status.phase.final or not await self._actor.tell_guarded(uid):
+            return
+        reason = Reason.GUARDED if self._view.guarded else Reason.GUARD_DOWN
+        said = sentence("VMScaleRequest", reason, "")
+        self._spawn(self._recorder.post(self._view.bodies[uid], reason, said, warning=reason in WARNINGS))
 
     # Acting, and telling
 

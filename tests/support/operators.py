@@ -24,26 +24,35 @@ if TYPE_CHECKING:
     from .testbed import Testbed
 
 SYSTEM = "elbowroom-system"
-METRICS_PORT = 9090
+METRICS_PORT, GUARD_PORT = 9090, 8443
 ACCOUNT = f"system:serviceaccount:{SYSTEM}:elbowroom-operator"
 OVER = ("Succeeded", "Failed", "Cancelled", "PartiallyMoved")
 
 
-def start_operator(testbed: Testbed, **settings: Any) -> None:
+def start_operator(testbed: Testbed, *, replicas: int = 1, **settings: Any) -> None:
     """Run the operator as a pod, with other settings than it has by itself, and wait until it knows everything."""
     shipped = list(yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text()))
     config = {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "elbowroom-operator", "namespace": SYSTEM},
         "data": {"config.yaml": yaml.safe_dump(settings)},
     }  # fmt: skip
-    spec = next(item for item in shipped if item["kind"] == "Deployment")["spec"]["template"]["spec"]
+    deployment = next(item for item in shipped if item["kind"] == "Deployment")["spec"]
+    deployment["replicas"] = replicas
+    spec = deployment["template"]["spec"]
     spec["volumes"] = [{"name": "config", "configMap": {"name": "elbowroom-operator"}}]
     spec["containers"][0]["volumeMounts"] = [{"name": "config", "mountPath": "/etc/elbowroom/config"}]
     spec["containers"][0]["command"] += [
         "--config", "/etc/elbowroom/config/config.yaml", "--metrics-port", str(METRICS_PORT)
     ]  # fmt: skip
+    if "guard" in settings:
+        probe = {"httpGet": {"path": "/readyz", "port": GUARD_PORT, "scheme": "HTTPS"}, "periodSeconds": 1}
+        spec["containers"][0]["readinessProbe"] = probe
+        shipped += yaml.safe_load_all((ROOT / "examples" / "guard.yaml").read_text())
     testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([shipped[0], config, *shipped[1:]]))
     until("the operator is ready", lambda: '"message": "ready"' in operator_log(testbed), within=60)
+    if "guard" in settings:
+        testbed.kubectl("-n", SYSTEM, "rollout", "status", "deployment/elbowroom-operator", "--timeout=60s", within=70)
+        until("the guard is asked", lambda: "the guard is asked" in operator_log(testbed), within=30)
 
 
 def operator_log(testbed: Testbed) -> str:

@@ -30,6 +30,16 @@ def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Provide a cluster with two operators, one of which acts, and both of which guard."""
+    flags = ("--cpu", "4", "--memory", "8Gi", "--node-grace", "8s")
+    with Testbed(tmp_path_factory.mktemp("guarded"), nodes=3, flags=flags) as running:
+        install(running, ROOT)
+        start_operator(running, replicas=2, bindWithin="10s", backoff="1s", guard={})
+        yield running
+
+
+@pytest.fixture(scope="module")
 def unoperated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """Provide a cluster in which the operator's account is there, and the operator is not."""
     with Testbed(tmp_path_factory.mktemp("unoperated"), nodes=2, flags=("--cpu", "4", "--memory", "8Gi")) as running:

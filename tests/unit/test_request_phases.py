@@ -19,6 +19,8 @@ from elbowroom.core.actions import (
     RenewHold,
     ResizeGuest,
     ResizePod,
+    TaintNode,
+    UntaintNode,
     WriteMigration,
     WriteRequest,
 )
@@ -821,3 +823,37 @@ class TestSweeping:
         assert sweep.decide(world(WEB, requests=(request(RequestPhase.FAILED),), holds=(hold(committed=True),))) == (
             DeleteHold("db", "hold@1"),
         )
+
+
+TAINTING = replace(POLICY, taint=True)
+TAINTED = Node("n1", Room(4000), (DB, WEB), tainted=True)
+
+
+class TestTaints:
+    """Where another scheduler places pods on the same nodes."""
+
+    def test_the_room_is_not_counted_on_before_the_taint_is_there(self) -> None:
+        item = request(RequestPhase.HOLDING, plan=(WEB_PLANNED,))
+        known = world(requests=(item,), holds=(hold(shortfall=Room(2000)),))
+        assert requests.decide(known, item, NOW, TAINTING) == (TaintNode("n1"),)
+        assert not any(isinstance(action, TaintNode) for action in requests.decide(known, item, NOW, POLICY))
+        known = replace(known, nodes={**known.nodes, "n1": TAINTED})
+        assert written(requests.decide(known, item, NOW, TAINTING))[0] is RequestPhase.MOVING
+
+    def test_a_taint_that_somebody_has_taken_off_is_put_on_again_before_the_commit(self) -> None:
+        item = request(RequestPhase.COMMITTING, plan=(WEB_PLANNED,))
+        known = world(requests=(item,), holds=(hold(shortfall=Room(2000)),), **BRINK)
+        assert requests.decide(known, item, NOW, TAINTING) == (TaintNode("n1"),)
+
+    def test_it_is_swept_when_nobody_holds_anything_there(self) -> None:
+        bare = replace(world(), nodes={"n1": TAINTED})
+        assert sweep.taints(bare, TAINTING) == (UntaintNode("n1"),)
+        assert sweep.taints(bare, POLICY) == (UntaintNode("n1"),)  # also where taints are not used any more
+        over = replace(world(holds=(hold(HoldPhase.RELEASED),)), nodes={"n1": TAINTED})
+        assert sweep.taints(over, TAINTING) == (UntaintNode("n1"),)
+
+    def test_it_stays_and_comes_back_while_somebody_does(self) -> None:
+        held = world(holds=(hold(),))
+        assert sweep.taints(held, TAINTING) == (TaintNode("n1"),)
+        assert sweep.taints(held, POLICY) == ()
+        assert sweep.taints(replace(held, nodes={"n1": TAINTED}), TAINTING) == ()

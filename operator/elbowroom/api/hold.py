@@ -9,7 +9,7 @@ from pydantic import Field
 
 from elbowroom.core.world import HoldPhase  # pydantic needs it at run time
 
-from .base import Json, Model, Name, Reference, Resources, Status
+from .base import Json, Model, Name, Reference, Resources, Status, unchanged
 
 
 class Payer(Model):
@@ -27,6 +27,8 @@ class HoldSpec(Model):
     request: Reference
     target: Resources
     """The claimant's size afterwards, the whole pod's."""
+    had: Resources | None = None
+    """What the claimant had when the hold was made, the whole pod: what it gets more of is what is held."""
     payers: Annotated[tuple[Payer, ...], Field(max_length=8)] = ()
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     expires_at: datetime
@@ -53,6 +55,7 @@ RULES: list[Json] = [
          "message": "cannot be changed: a new plan has a new hold"}
         for field in ("node", "claimant", "request", "target", "payers", "priority", "round")
     ),
+    unchanged("had", "cannot be changed: a new plan has a new hold"),
     {"rule": "self.committed || !oldSelf.committed", "fieldPath": ".committed",
      "message": "cannot be taken back: a neighbour may have left for it"},
 ]  # fmt: skip

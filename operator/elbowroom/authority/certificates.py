@@ -27,6 +27,7 @@ _SKEW: Final = timedelta(minutes=5)
 """Clocks of nodes differ."""
 AUTHORITY_LIFE: Final = timedelta(days=365)
 AUTHORITY_OVERLAP: Final = timedelta(days=30)
+_SERVER: Final = "urn:elbowroom:server"
 LIFE: Final = timedelta(days=1)
 RENEW_AFTER: Final = LIFE * 2 / 3
 
@@ -95,6 +96,11 @@ def issue_operator(authority: Authority, now: datetime) -> KeyPair:
     return _issue(authority, [("O", "elbowroom"), ("CN", "operator")], OPERATOR, OPERATOR_HOST, now)
 
 
+def issue_server(authority: Authority, host: str, now: datetime) -> KeyPair:
+    """Make the certificate of a Service of ours that the API server calls. It is no client, and nobody's runner."""
+    return _issue(authority, [("O", "elbowroom"), ("CN", "guard")], _SERVER, host, now)
+
+
 def needs_renewal(pair: KeyPair, authority: Authority, now: datetime) -> bool:
     """Tell whether a certificate is old, or signed by somebody whom we do not trust any more."""
     try:
@@ -123,7 +129,7 @@ def _issue(authority: Authority, subject: Sequence[tuple[str, str]], uri: str, h
     key = _new_key()
     name = x509.Name([_attribute(_OIDS[kind], value) for kind, value in subject])
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri), x509.DNSName(host)]
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, *([] if uri == _SERVER else [ExtendedKeyUsageOID.CLIENT_AUTH])]
     builder = (
         _builder(name, signer.parsed.subject, key, now, LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

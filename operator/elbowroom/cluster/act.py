@@ -19,6 +19,7 @@ from elbowroom.drivers.interface import RefusedError, TransferLimits, Unreachabl
 
 from . import kinds, pods, slim
 from .client import STRATEGIC_PATCH, ConflictError, DeniedError, NotFoundError
+from .view import TAINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,10 @@ def path_of(body: Json) -> str:
 def pod_path(namespace: str, name: str) -> str:
     """Return where a pod is."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{name}"
 
 
 def as_it_was(version: str, *changes: Json) -> list[Json]:
@@ -119,8 +124,9 @@ class Actor:
         body = self._body(action.uid)
         request = view.store.requests[action.uid]
         moving = migrations_of(view.store, request)
+        guard = () if view.guarded is None else (conditions.of_guard(up=view.guarded),)
         told = {
-            "conditions": kinds.conditions(body, conditions.of_request(action.status, moving), now),
+            "conditions": kinds.conditions(body, (*conditions.of_request(action.status, moving), *guard), now),
             "moving": self._moving(moving),
         }
         status = kinds.request_status(body, action.status, self._claimant(body, action.status.claimant), told)
@@ -181,6 +187,22 @@ class Actor:
             change = {"op": "add", "path": "/status/moving", "value": moving}
             await self._change(body, as_it_was(body["metadata"]["resourceVersion"], change), "/status")
 
+    async def tell_guarded(self, uid: str) -> bool:
+        """Tell a request's users whether its room is guarded at the API server. Return whether that was news."""
+        body, up = self._body(uid), self._view.guarded
+        known: list[Json] = body.get("status", {}).get("conditions", [])
+        said = next((item["reason"] for item in known if item["type"] == conditions.GUARDED), None)
+        if up is None or not known:
+            return False
+        condition = conditions.of_guard(up=up)
+        if said == condition.reason:
+            return False
+        rest = [item for item in known if item["type"] != conditions.GUARDED]
+        value = [*rest, *kinds.conditions(body, [condition], self._clock())]
+        change = {"op": "add", "path": "/status/conditions", "value": value}
+        await self._change(body, as_it_was(body["metadata"]["resourceVersion"], change), "/status")
+        return True
+
     @do.register
     async def _(self, action: to_do.CreateHold) -> None:
         hold = action.hold
@@ -190,6 +212,7 @@ class Actor:
             "metadata": {"name": hold.claimant, "finalizers": [kinds.FINALIZER]},
             "spec": {
                 "node": hold.node, "claimant": self._reference(hold.claimant), "target": kinds.amounts(hold.target),
+                "had": kinds.amounts(self._known(hold.claimant).allocated),
                 "request": {"namespace": request["namespace"], "name": request["name"], "uid": hold.request},
                 "payers": [{"pod": self._reference(item.uid), "receiver": item.receiver} for item in hold.payers],
                 "priority": hold.priority, "expiresAt": kinds.stamp(hold.expires_at), "round": hold.round,
@@ -255,6 +278,31 @@ class Actor:
             return
         if not finalizers:
             self._drop[body["kind"]](meta["uid"])
+
+    # Nodes
+
+    @do.register
+    async def _(self, action: to_do.TaintNode) -> None:
+        found = await self._api.get(_node_path(action.node))
+        taints: list[Json] = found["spec"].get("taints", [])
+        if all(item["key"] != TAINT for item in taints):
+            found = await self._change_taints(found, [*taints, {"key": TAINT, "effect": "NoSchedule"}])
+        self._view.put_node(msgspec.convert(found, slim.Node))
+
+    @do.register
+    async def _(self, action: to_do.UntaintNode) -> None:
+        for body in (await self._api.get(HOLDS))["items"]:
+            self._view.put_hold(body)
+            if body["spec"]["node"] == action.node and kinds.to_hold(body).live:
+                return  # made a moment ago: our watch has not shown it yet
+        found = await self._api.get(_node_path(action.node))
+        rest = [item for item in found["spec"].get("taints", ()) if item["key"] != TAINT]
+        self._view.put_node(msgspec.convert(await self._change_taints(found, rest), slim.Node))
+
+    async def _change_taints(self, node: Json, taints: list[Json]) -> Json:
+        meta = node["metadata"]
+        change = {"op": "add", "path": "/spec/taints", "value": taints}
+        return await self._api.patch(_node_path(meta["name"]), as_it_was(meta["resourceVersion"], change))
 
     @do.register
     async def _(self, action: to_do.Forget) -> None:

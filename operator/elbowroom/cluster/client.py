@@ -112,9 +112,9 @@ class Api:
         """Read something that is decoded elsewhere."""
         return await self._call("GET", path, query=query)
 
-    async def create(self, path: str, body: Json) -> Json:
+    async def create(self, path: str, body: Json, **query: str) -> Json:
         """Make something. ConflictError: it is there."""
-        return _object(await self._call("POST", path, body))
+        return _object(await self._call("POST", path, body, query=query))
 
     async def replace(self, path: str, body: Json) -> Json:
         """Write something anew, as it was: the body says which state of it is replaced."""

@@ -24,7 +24,7 @@ WARNINGS: Final = frozenset(
         Reason.OUT_OF_RANGE, Reason.GUEST_SILENT, Reason.NOBODY_MOVABLE, Reason.NO_PLACE, Reason.HOLD_REFUSED,
         Reason.HOLD_LOST, Reason.RUNNER_SILENT, Reason.ROOM_TAKEN, Reason.DEADLINE, Reason.PARTIALLY_MOVED,
         Reason.CLAIMANT_GONE, Reason.NEIGHBOUR_GONE, Reason.RECEIVER_GONE, Reason.TRANSFER_FAILED, Reason.GUEST_DAMAGED,
-        Reason.RECEIVER_REFUSED,
+        Reason.RECEIVER_REFUSED, Reason.GUARD_DOWN,
         Reason.GUEST_LOST, Reason.RESIZE_REFUSED, Reason.GUEST_REFUSED, Reason.TOO_MANY_TRIES, Reason.NOT_OPTED_IN,
     )
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pods and nodes with the fields that matter here: how they are decoded decides what a large cluster costs."""
+"""Pods, nodes and holds with the fields that matter here: how they are decoded decides what a large cluster costs."""
 
 from __future__ import annotations
 
@@ -119,10 +119,21 @@ class Pod(_Slim):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+class Taint(_Slim):
+    """What keeps pods away."""
+
+    key: str
+    effect: str = ""
+
+
 class NodeSpec(_Slim):
     """What was asked of a node."""
 
     unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(_Slim):
@@ -138,3 +149,44 @@ class Node(_Slim):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Reference(_Slim):
+    """One object, and not another that has its name later."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Payer(_Slim):
+    """A neighbour that pays for a hold, and its receiver."""
+
+    pod: Reference
+    receiver: str
+
+
+class HoldSpec(_Slim):
+    """Whose room."""
+
+    node: str
+    claimant: Reference
+    request: Reference
+    target: Resources = {}
+    had: Resources | None = None
+    payers: tuple[Payer, ...] = ()
+    committed: bool = False
+
+
+class HoldStatus(_Slim):
+    """What the scheduler has said."""
+
+    phase: str = "Pending"
+
+
+class Hold(_Slim):
+    """One hold."""
+
+    metadata: Meta
+    spec: HoldSpec
+    status: HoldStatus = msgspec.field(default_factory=HoldStatus)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _REMEMBERED: Final = 20_000
+TAINT: Final = "elbowroom.dev/held"
+"""What a node has while room on it is held, where another scheduler places pods as well."""
 
 
 class View:
@@ -43,8 +45,10 @@ class View:
         """Requests, migrations and holds as the API server has them, by UID."""
         self.holds: dict[str, str] = {}
         """The UIDs of holds, by their claimants'."""
+        self.guarded: bool | None = None
+        """Whether the API server asks the guard; nothing where none is used."""
         self._driver = driver
-        self._nodes: dict[str, tuple[str, Room, bool, bool]] = {}
+        self._nodes: dict[str, tuple[str, Room, bool, bool, bool]] = {}
         """By UID."""
         self._shared: WeakValueDictionary[bytes, slim.Shape] = WeakValueDictionary()
         self._gone: dict[str, None] = {}
@@ -56,13 +60,14 @@ class View:
     def put_node(self, node: slim.Node) -> None:
         """Take in a node. Most of its news are heartbeats."""
         ready = any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
+        tainted = any(item.key == TAINT for item in node.spec.taints)
         name, allocatable, takes_pods = (
-            node.metadata.name, pods.room(node.status.allocatable), not node.spec.unschedulable
+            node.metadata.name, pods.room(node.status.allocatable), not (node.spec.unschedulable or tainted)
         )  # fmt: skip
-        known = (name, allocatable, ready, takes_pods)
+        known = (name, allocatable, ready, takes_pods, tainted)
         if self._nodes.get(node.metadata.uid) != known:
             self._nodes[node.metadata.uid] = known
-            self.store.put_node(name, allocatable, ready=ready, takes_pods=takes_pods)
+            self.store.put_node(name, allocatable, ready=ready, takes_pods=takes_pods, tainted=tainted)
 
     def drop_node(self, uid: str) -> None:
         """Forget a node, and not another one that has its name now."""

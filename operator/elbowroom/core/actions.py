@@ -67,6 +67,20 @@ class DeleteHold:
 
 
 @dataclass(frozen=True, slots=True)
+class TaintNode:
+    """Keep the pods of other schedulers away from a node on which room is held."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class UntaintNode:
+    """Let them come again, if the API server itself says that nobody holds anything there."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateMigration:
     """Have a neighbour moved."""
 
@@ -188,8 +202,8 @@ class Forget:
 
 
 Action = (
-    WriteRequest | WriteMigration | CreateHold | RenewHold | CommitHold | DeleteHold | CreateMigration | CreateReceiver
-    | DetachReceiver | DeletePod | StartTransfer | CommitTransfer | CancelTransfer | ReleaseTransfer | CheckResize
-    | ResizePod | FencePod | ResizeGuest | LookForPod | Forget
+    WriteRequest | WriteMigration | CreateHold | RenewHold | CommitHold | DeleteHold | TaintNode | UntaintNode
+    | CreateMigration | CreateReceiver | DetachReceiver | DeletePod | StartTransfer | CommitTransfer | CancelTransfer
+    | ReleaseTransfer | CheckResize | ResizePod | FencePod | ResizeGuest | LookForPod | Forget
 )  # fmt: skip
 Actions = tuple[Action, ...]

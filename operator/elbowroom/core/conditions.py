@@ -37,6 +37,8 @@ READY: Final = "Ready"
 OF_REQUESTS: Final = (
     ACCEPTED, PLANNED, ROOM_HELD, RECEIVERS_BOUND, STATE_TRANSFERRED, POD_RESIZED, VM_RESIZED, READY,
 )  # fmt: skip
+GUARDED: Final = "Guarded"
+"""No step of a request: whether its room is guarded at the API server, where a guard is used."""
 RECEIVER_BOUND: Final = "ReceiverBound"
 SOURCE_REMOVED: Final = "SourceRemoved"
 OF_MIGRATIONS: Final = (RECEIVER_BOUND, STATE_TRANSFERRED, SOURCE_REMOVED, READY)
@@ -75,6 +77,11 @@ def of_request(status: RequestStatus, migrations: Sequence[Migration | None]) ->
         # The guest did not grow, or its pod did not shrink.
         done, why = 6 if status.outcome.reason is Reason.GUEST_REFUSED else 5, status.outcome.reason
     return tuple(_told(OF_REQUESTS, done, _unneeded(status), why, status.message))
+
+
+def of_guard(*, up: bool) -> Condition:
+    """Return what a request says about the guard."""
+    return Condition(GUARDED, true=up, reason=Reason.GUARDED if up else Reason.GUARD_DOWN)
 
 
 def _all_bound(migrations: Sequence[Migration | None]) -> bool:

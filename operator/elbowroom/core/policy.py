@@ -30,6 +30,8 @@ class Policy:
     """How long a receiver waits for a node and its start."""
     grant_within: float = 60.0
     """How long after the deadline what cannot be called off may take: the claimant's size, the guest's."""
+    taint: bool = False
+    """Another scheduler places pods on these nodes as well: a node on which room is held gets a taint."""
     guest_spare: int = 192 << 20
     """Bytes of a VM's container that QEMU and the runner need, and the guest does not get."""
     cost: Cost = memory_cost

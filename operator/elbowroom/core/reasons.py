@@ -54,6 +54,8 @@ class Reason(StrEnum):
     NOT_NEEDED = "NotNeeded"
     ROOM_APPEARED = "RoomAppeared"
     ROOM_TAKEN = "RoomTaken"
+    GUARDED = "Guarded"
+    GUARD_DOWN = "GuardDown"
     # How it ended
     DONE = "Done"
     CANCELLED = "Cancelled"
@@ -133,6 +135,12 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.NOT_NEEDED: "This step is not part of what the request needs.",
     Reason.ROOM_APPEARED: "The room came by itself, so nobody is moved.",
     Reason.ROOM_TAKEN: "Somebody took room that was held; the message names the pod.",
+    Reason.GUARDED: "The API server asks the guard: what would take held room past the scheduler is refused.",
+    Reason.GUARD_DOWN: (
+        "The API server does not get an answer from the guard. The room is still kept by the scheduler, and asked for "
+        "before it is freed; who comes past the scheduler may take it. Look at the guard's pods, Service and "
+        "webhook configuration."
+    ),
     Reason.DONE: "The pod, and the guest in it, have the size that was asked for.",
     Reason.CANCELLED: "Called off: the request or the migration was deleted.",
     Reason.DEADLINE: "It did not come to its end in time.",

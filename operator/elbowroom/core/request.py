@@ -29,6 +29,7 @@ from .actions import (
     RenewHold,
     ResizeGuest,
     ResizePod,
+    TaintNode,
     WriteRequest,
 )
 from .plan import Choice, Rules
@@ -492,11 +493,19 @@ def _holding(world: World, request: Request, now: float, policy: Policy) -> Acti
         return _wait(request, Reason.WAITING_FOR_HOLD)
     if not hold.promised:
         return _again(request, policy, Reason.HOLD_REFUSED, f"{hold.reason} {hold.message}".strip())
+    if (taint := _taint(world, hold, policy)) is not None:
+        return taint
     if hold.shortfall and not request.status.plan:
         return _again(request, policy, Reason.ROOM_TAKEN, "the scheduler is placing a pod there")
     if hold.shortfall:
         return (*_renewed(hold, now, policy), *_write(request, RequestPhase.MOVING, Reason.TRANSFERRING))
     return _to_commit(world, request, room_appeared=bool(request.status.plan))
+
+
+def _taint(world: World, hold: Hold, policy: Policy) -> Actions | None:
+    """Return what keeps the pods of other schedulers away, where there are any, and it is not done yet."""
+    needed = policy.taint and not world.node(hold.node).tainted
+    return (TaintNode(hold.node),) if needed else None
 
 
 def _renewed(hold: Hold, now: float, policy: Policy) -> Actions:
@@ -586,6 +595,8 @@ def _committing(world: World, request: Request, now: float, policy: Policy) -> A
         return _again(request, policy, Reason.HOLD_LOST)
     if not hold.promised:
         return _wait(request, Reason.WAITING_FOR_HOLD)
+    if not hold.committed and (taint := _taint(world, hold, policy)) is not None:
+        return taint
     node = world.node(request.status.node)
     if request.status.room_appeared or not request.status.plan:
         if not _has_room(world, hold):

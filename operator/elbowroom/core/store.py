@@ -72,9 +72,11 @@ class Store(World):
 
     # What has changed
 
-    def put_node(self, name: str, allocatable: Room, *, ready: bool = True, takes_pods: bool = True) -> None:
+    def put_node(
+        self, name: str, allocatable: Room, *, ready: bool = True, takes_pods: bool = True, tainted: bool = False
+    ) -> None:
         """Take in a node; its pods are taken in by themselves."""
-        self._nodes[name] = Node(name, allocatable, tuple(self._on.get(name)), ready, takes_pods)
+        self._nodes[name] = Node(name, allocatable, tuple(self._on.get(name)), ready, takes_pods, tainted)
         self._placed(name)
 
     def drop_node(self, name: str) -> None:

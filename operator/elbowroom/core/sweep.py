@@ -1,20 +1,30 @@
-"""What nobody owns any more: holds whose requests are over or gone."""
+"""What nobody owns any more: holds whose requests are over or gone, and taints of nodes on which nothing is held."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .actions import DeleteHold
+from .actions import DeleteHold, TaintNode, UntaintNode
 from .world import HoldPhase, MigrationPhase, PodPhase, RequestPhase
 
 if TYPE_CHECKING:
     from .actions import Actions
+    from .policy import Policy
     from .world import Hold, World
 
 
 def decide(world: World) -> Actions:
     """Return what to clear away."""
     return tuple(DeleteHold(hold.claimant, hold.version) for hold in world.holds.values() if _orphaned(world, hold))
+
+
+def taints(world: World, policy: Policy) -> Actions:
+    """Return which nodes have a taint that nobody needs, and which lack one that somebody has taken off."""
+    held = {hold.node for hold in world.holds.values() if hold.live}
+    # Taken off by whoever finds one that nobody needs, also where taints are not used any more.
+    off = tuple(UntaintNode(node.name) for node in world.nodes.values() if node.tainted and node.name not in held)
+    on = (name for name in sorted(held) if name in world.nodes and not world.nodes[name].tainted)
+    return (*off, *(TaintNode(name) for name in on if policy.taint))
 
 
 def _orphaned(world: World, hold: Hold) -> bool:

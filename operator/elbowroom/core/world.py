@@ -164,7 +164,9 @@ class Node:
     ready: bool = True
     """Its kubelet answers."""
     takes_pods: bool = True
-    """Nobody has cordoned it."""
+    """Nobody has cordoned it, and no room on it is held behind a taint."""
+    tainted: bool = False
+    """It has our taint, which keeps the pods of other schedulers away while room is held."""
     requested: Room = field(init=False)
     """What the scheduler counts. Summed up once: there are thousands of nodes, and each is asked often."""
 
