@@ -38,13 +38,20 @@ class Leader:
         self._lease: Json | None = None
         self._seen: tuple[str, float] = ("", 0.0)
         self.leads = False
+        self._renewed = -_RENEW_WITHIN
+
+    @property
+    def sure(self) -> bool:
+        """Tell whether nobody else can lead yet: by the monotonic clock, also after this process stood still."""
+        return self.leads and time.monotonic() - self._renewed < _RENEW_WITHIN
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours. A holder is given its whole time from when we have last seen it move."""
         while True:
             try:
+                began = time.monotonic()
                 if await self._take():
-                    self.leads = True
+                    self.leads, self._renewed = True, began
                     _log.info("leading as %s", self._identity)
                     return
             except ApiError as error:
@@ -53,15 +60,15 @@ class Leader:
 
     async def keep(self) -> None:
         """Renew it until it cannot be: then raise LostError."""
-        renewed = time.monotonic()
         while True:
             await asyncio.sleep(_PERIOD)
+            began = time.monotonic()
             try:
-                async with asyncio.timeout(_RENEW_WITHIN - (time.monotonic() - renewed)):
+                async with asyncio.timeout(_RENEW_WITHIN - (began - self._renewed)):
                     await self._renew()
-                renewed = time.monotonic()
+                self._renewed = began  # from when it was asked for: the Lease says no later time
             except (ApiError, TimeoutError) as error:
-                if time.monotonic() - renewed >= _RENEW_WITHIN - _PERIOD:
+                if time.monotonic() - self._renewed >= _RENEW_WITHIN - _PERIOD:
                     raise LostError(f"the lease could not be renewed for {_RENEW_WITHIN:g} s: {error}") from error
 
     async def _renew(self) -> None:

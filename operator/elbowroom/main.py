@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -18,12 +19,13 @@ from prometheus_client import start_http_server
 from elbowroom.app import Operator, StartError
 from elbowroom.cluster.client import Api, ApiError
 from elbowroom.config import ConfigError, Settings, load
+from elbowroom.extender.app import Address, ExtenderApp, ListenError
 from elbowroom.guard.server import PortError
 from elbowroom.leader import LostError
 from elbowroom.runner.logs import set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 
 def main() -> None:
@@ -31,21 +33,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="elbowroom", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     operator = commands.add_parser("operator", help="grow VMs by moving their neighbours, until SIGTERM")
-    operator.add_argument(
-        "--namespace",
-        default=os.environ.get("POD_NAMESPACE", "elbowroom-system"),
-        help="where its Lease and its authority's Secret are",
-    )
-    operator.add_argument(
-        "--identity",
-        default=f"{socket.gethostname()}-{secrets.token_hex(4)}",
-        help="its name among operators, which no other one may have",
-    )
     operator.add_argument("--config", type=Path, help="a YAML file with limits and times that differ from the defaults")
-    operator.add_argument(
-        "--metrics-port", type=int, default=0, help="where Prometheus may ask; not at all without it", metavar="PORT"
+    extender = commands.add_parser("extender", help="have a stock scheduler keep to holds, until SIGTERM")
+    extender.add_argument(
+        "--listen", type=_address, default=("127.0.0.1", 8888), help="where the scheduler asks", metavar="HOST:PORT"
     )
-    operator.add_argument("--verbose", action="store_true", help="log what is waited for, too")
+    extender.add_argument(
+        "--tls", type=Path, help="a folder with tls.crt and tls.key, and the ca.crt of who may ask", metavar="FOLDER"
+    )
+    for command in (operator, extender):
+        _add_common(command)
     arguments = parser.parse_args()
     set_up(logging.DEBUG if arguments.verbose else logging.INFO)
     for handler in logging.getLogger().handlers:
@@ -53,12 +50,36 @@ def main() -> None:
     for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        settings = load(arguments.config) if arguments.config else Settings()
-    except ConfigError as error:
+        work = _extend(arguments) if arguments.command == "extender" else _operate(arguments)
+    except (ConfigError, ListenError) as error:
         parser.exit(2, f"elbowroom: {error}\n")
     if arguments.metrics_port:
         start_http_server(arguments.metrics_port)
-    sys.exit(asyncio.run(_operate(arguments.namespace, arguments.identity, settings)))
+    sys.exit(asyncio.run(_to_its_end(work)))
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--namespace",
+        default=os.environ.get("POD_NAMESPACE", "elbowroom-system"),
+        help="where its Lease is, and the operator's Secret",
+    )
+    command.add_argument(
+        "--identity",
+        default=f"{socket.gethostname()}-{secrets.token_hex(4)}",
+        help="its name among others like it, which no other one may have",
+    )
+    command.add_argument(
+        "--metrics-port", type=int, default=0, help="where Prometheus may ask; not at all without it", metavar="PORT"
+    )
+    command.add_argument("--verbose", action="store_true", help="log what is waited for, too")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 def _without_settings(record: logging.LogRecord) -> bool:
@@ -67,16 +88,42 @@ def _without_settings(record: logging.LogRecord) -> bool:
     return True
 
 
-async def _operate(namespace: str, identity: str, settings: Settings) -> int:
-    try:
-        config.load_incluster_config()  # type: ignore[no-untyped-call]
-    except config.ConfigException:
-        config.load_kube_config()  # type: ignore[no-untyped-call]
-    operator = Operator(Api.from_environment(), client.CoreV1Api(), namespace, identity, settings)
+def _operate(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+    settings = load(arguments.config) if arguments.config else Settings()
+
+    async def run() -> None:
+        try:
+            config.load_incluster_config()  # type: ignore[no-untyped-call]
+        except config.ConfigException:
+            config.load_kube_config()  # type: ignore[no-untyped-call]
+        core = client.CoreV1Api()
+        await Operator(Api.from_environment(), core, arguments.namespace, arguments.identity, settings).run()
+
+    return run
+
+
+def _extend(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+    host, port = arguments.listen
+    address = Address(host, port, arguments.tls)
+    address.check()
+
+    async def run() -> None:
+        app = ExtenderApp(Api.from_environment(), arguments.namespace, arguments.identity, address)
+        work = asyncio.create_task(app.run())
+        # Its Lease is given back, so that another one can lead at once.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+
+    return run
+
+
+async def _to_its_end(work: Callable[[], Awaitable[None]]) -> int:
     code = 0
     try:
-        await operator.run()
-    except* (LostError, StartError, PortError, ApiError) as errors:
+        await work()
+    except* (LostError, StartError, PortError, ListenError, ApiError) as errors:
         logging.getLogger(__name__).critical("; ".join(map(str, _leaves(errors))))
         code = 1
     return code

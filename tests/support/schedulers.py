@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
@@ -100,6 +101,77 @@ class Doomed:
         """Wait for its end."""
         assert self._ambush.struck.wait(20), f"the moment did not come: {self._log.read_text()[-2000:]}"
         self._process.wait(10)
+
+
+class Process:
+    """A process that stands where control plane components stand. Use it as a context manager."""
+
+    def __init__(self, testbed: Testbed, log: Path, command: list[str], **environment: str) -> None:
+        """Say what to run."""
+        self._testbed, self._log, self._command, self._environment = testbed, log, command, environment
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        into = ["nsenter", "-t", str(supervisor(self._testbed)), "-m", "-n", *self._command]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                into, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **self._environment}
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        self._process.terminate()
+        try:
+            self._process.wait(5)
+        finally:
+            self._process.kill()
+            self._process.wait(5)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def until_said(self, text: str, *, within: float = 30) -> None:
+        """Wait until it has said something."""
+        until(f"{self._log.stem} says {text!r}", lambda: text in self._log.read_text(), within=within)
+
+
+def stock(testbed: Testbed, folder: Path, name: str = "stock", **config: Any) -> Process:
+    """Describe a scheduler without our plugins. What is left out of its configuration is as ever."""
+    body = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False}, "profiles": [{"schedulerName": name}],
+        "clientConnection": {"kubeconfig": "/run/testbed/components/kube-scheduler.kubeconfig", "qps": 500, "burst": 500},
+        **config,
+    }  # fmt: skip
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(body))
+    command = [str(BINARY), "stock-scheduler", f"--config={file}", "--secure-port=0", "--v=2"]
+    return Process(testbed, folder / f"{name}.log", command)
+
+
+def extender(testbed: Testbed, folder: Path, identity: str = "extender", port: int = 8888) -> Process:
+    """Describe our extender, under its own account."""
+    token = testbed.kubectl("-n", "elbowroom-system", "create", "token", "elbowroom-extender", "--duration=2h").strip()
+    found = yaml.safe_load(testbed.kubeconfig.read_text())
+    cluster = {**found["clusters"][0]["cluster"], "server": "https://10.96.0.1"}
+    file = folder / f"{identity}.kubeconfig"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1", "kind": "Config", "current-context": "it",
+                "users": [{"name": "it", "user": {"token": token}}], "clusters": [{"name": "it", "cluster": cluster}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            }
+        )
+    )  # fmt: skip
+    command = [
+        str(ROOT / ".venv" / "bin" / "elbowroom"), "extender", "--listen", f"127.0.0.1:{port}", "--identity", identity,
+    ]  # fmt: skip
+    return Process(testbed, folder / f"{identity}.log", command, KUBECONFIG=str(file))
 
 
 def _command_lines(parent: int) -> list[list[str]]:

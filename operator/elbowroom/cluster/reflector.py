@@ -64,12 +64,13 @@ class _Failure(msgspec.Struct):
 class Reflector(Generic[T]):
     """Reads and watches one kind. `put` is told of what there is, `drop` of the UID of what is gone."""
 
-    def __init__(
-        self, api: Api, path: str, kind: type[T], put: Callable[[T], None], drop: Callable[[str], None]
-    ) -> None:
-        """Say what is watched, and who is told."""
+    def __init__(  # noqa: PLR0913
+        self, api: Api, path: str, kind: type[T], put: Callable[[T], None], drop: Callable[[str], None],
+        *, decode: Callable[[bytes | msgspec.Raw], T] | None = None,
+    ) -> None:  # fmt: skip
+        """Say what is watched, how it is decoded where its kind does not say so, and who is told."""
         self._api, self._path, self._put, self._drop = api, path, put, drop
-        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode = decode or msgspec.json.Decoder(kind).decode
         self._event = msgspec.json.Decoder(_Event).decode
         self._known: set[str] = set()
         self.synced = asyncio.Event()

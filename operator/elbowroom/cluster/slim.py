@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003  # msgspec needs it at run time
+from typing import Any
 
 import msgspec
 
@@ -149,6 +150,15 @@ class Node(_Slim):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Whole:
+    """An object with all that it has: for kinds of which there are few."""
+
+    def __init__(self, text: bytes | msgspec.Raw) -> None:
+        """Decode it."""
+        self.body: dict[str, Any] = msgspec.json.decode(text)
+        self.metadata = msgspec.convert(self.body["metadata"], Meta)
 
 
 class Reference(_Slim):

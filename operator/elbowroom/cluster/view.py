@@ -34,8 +34,8 @@ TAINT: Final = "elbowroom.dev/held"
 class View:
     """The world as the operator sees it."""
 
-    def __init__(self, driver: Driver) -> None:
-        """Begin with nothing."""
+    def __init__(self, driver: Driver | None) -> None:
+        """Begin with nothing. Without a driver all pods are plain ones."""
         self.store = Store()
         self.shapes: dict[str, slim.Shape] = {}
         """What a resize of a pod is written from, by its UID."""
@@ -92,7 +92,7 @@ class View:
         return self._shared.setdefault(msgspec.json.encode(shape), shape)
 
     def _described(self, pod: slim.Pod) -> Pod:
-        if VM_LABEL not in pod.metadata.labels:
+        if self._driver is None or VM_LABEL not in pod.metadata.labels:
             return pods.to_pod(pod)
         plain = msgspec.to_builtins(pod)
         try:

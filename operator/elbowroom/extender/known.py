@@ -1,0 +1,85 @@
+"""What the extender knows: the operator's view, holds in the phase that was last said of them, and its own bindings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from elbowroom.cluster.view import View
+from elbowroom.core.world import HoldPhase
+
+from . import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from elbowroom.core.world import Hold, Node, Pod
+
+Json = dict[str, Any]
+_LEAVING_SECONDS: Final = 5.0
+"""How long a victim that was given away may take to be deleted, or at least to look so."""
+
+
+class Known(View):
+    """The world, and what its watches have not shown yet."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        super().__init__(None)
+        self.placed: dict[str, Pod] = {}
+        """Pods that were bound here, until the watch shows that."""
+        self._leaving: dict[str, float] = {}
+        self.on_freed: Callable[[str], None] = lambda _: None
+        """Called with the name of a node on which somebody holds nothing any more."""
+
+    def put_hold(self, body: Json) -> None:
+        """Take in a hold. What was said of it counts, even when that was said of an earlier state of it."""
+        claimant = body["spec"]["claimant"]["uid"]
+        before = self.store.holds.get(claimant)
+        super().put_hold(body)
+        known = self.bodies.get(body["metadata"]["uid"])
+        if known is not None:
+            phase = HoldPhase(known.get("status", {}).get("phase", "Pending"))
+            hold = replace(self.store.holds[claimant], phase=phase)
+            self.store.put_hold(hold)
+            if before is not None and before.live and not hold.live:
+                self.on_freed(hold.node)
+
+    def drop_hold(self, uid: str) -> None:
+        """Forget a hold."""
+        known = self.bodies.get(uid)
+        super().drop_hold(uid)
+        if known is not None:
+            self.on_freed(known["spec"]["node"])
+
+    def node(self, name: str) -> Node | None:
+        """Return a node with everybody who has been bound to it."""
+        found = self.store.nodes.get(name)
+        return None if found is None else rules.with_placed(found, self.placed.values())
+
+    def on(self, node: str) -> list[Hold]:
+        """Return the live holds on a node."""
+        return [hold for hold in self.store.holds.values() if hold.live and hold.node == node]
+
+    def place(self, pod: Pod, node: str) -> None:
+        """Note that a pod was bound to a node."""
+        self.placed[pod.uid] = replace(pod, node=node)
+
+    def settle(self) -> None:
+        """Forget what the watch has shown."""
+        for uid in list(self.placed):
+            seen = self.store.pod(uid)
+            if seen is None or seen.node:
+                del self.placed[uid]
+
+    def leave(self, victims: Collection[str]) -> None:
+        """Note that the places of these were offered to somebody more important."""
+        now = time.monotonic()
+        self._leaving.update(dict.fromkeys(victims, now))
+
+    def leaving(self) -> Collection[str]:
+        """Return who may be deleted in a moment."""
+        now = time.monotonic()
+        self._leaving = {uid: since for uid, since in self._leaving.items() if now - since < _LEAVING_SECONDS}
+        return self._leaving
