@@ -123,6 +123,10 @@ bench-scale: bin/testbed ## what a large cluster costs the operator, write docs/
 bench-scaleup: bin/testbed qemu .cache/guest/complete ## compare a scale-up with a script that makes the same calls, write docs/benchmarks/scaleup.md (RUNS=8)
 	@PYTHONPATH=tests $(python) bench/scaleup.py
 
+.PHONY: bench-thieves
+bench-thieves: bin/testbed qemu .cache/guest/complete ## everybody wants the room at once, in six orders, write docs/benchmarks/thieves.md (N=100; N=10 for a short form)
+	@PYTHONPATH=tests:bench $(python) -m thieves
+
 .PHONY: clean
 clean: ## remove what was built; downloads stay in their caches
 	rm -rf bin .venv .cache .testbed

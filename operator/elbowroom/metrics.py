@@ -6,8 +6,8 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-ROOM_TAKEN: Final = Counter(
-    "elbowroom_room_taken_total", "Times that somebody took room which was held for a claimant.", ["node", "by"]
+THEFTS: Final = Counter(
+    "elbowroom_thefts_total", "Times that somebody took room which was held for a claimant.", ["thief", "node"]
 )
 DECISIONS: Final = Histogram(
     "elbowroom_decision_seconds", "What it took to decide about one request or migration.",

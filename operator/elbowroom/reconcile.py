@@ -354,7 +354,7 @@ class Reconciler:
 
     def _count_thieves(self, request: Request) -> None:
         for name in requests.thieves(self._view.store, request) or ["unknown"]:
-            metrics.ROOM_TAKEN.labels(node=request.status.node, by=name).inc()
+            metrics.THEFTS.labels(thief=name, node=request.status.node).inc()
 
     def _say_why(self, uid: str, error: Exception) -> None:
         """Log what hinders something, and post it where it goes on for a while."""

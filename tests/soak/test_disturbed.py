@@ -205,7 +205,7 @@ def test_somebody_who_cannot_be_kept_out_takes_the_room(stage: Scene) -> None:
     assert stage.lives("web") == "node-1"
     address = stage.operators()[0]["status"]["podIP"]
     _, text = stage.vms.ask(f"http://{address}:{METRICS_PORT}/metrics", seconds=5)
-    assert f'elbowroom_room_taken_total{{by="{stage.space.name}/thief",node="node-1"}} 1.0' in text
+    assert f'elbowroom_thefts_total{{node="node-1",thief="{stage.space.name}/thief"}} 1.0' in text
     stage.space.kubectl("delete", "pod", "thief", "--wait=false")
     found = stage.requests.until("grow", "Succeeded")
     assert stage.has("db").cpu == 4000, told(found)

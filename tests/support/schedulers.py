@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .ambush import Ambush
     from .testbed import Testbed
 
+_SYSTEM = "elbowroom-system"
 # Short, so that a take-over does not take long.
 ELECTION = tuple(
     f"--arg=kube-scheduler=--leader-elect{part}"
@@ -140,12 +141,15 @@ class Process:
 
 
 def stock(testbed: Testbed, folder: Path, name: str = "stock", **config: Any) -> Process:
-    """Describe a scheduler without our plugins. What is left out of its configuration is as ever."""
+    """Describe a scheduler without our plugins, under its own account. What is left out of its configuration is as ever."""
+    kubeconfig = folder / f"{name}.kubeconfig"
+    account = f"scheduler-{name}"
+    testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_scheduler_account(account)))
+    _as_account(testbed, account, kubeconfig)
     body = {
         "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False}, "profiles": [{"schedulerName": name}],
-        "clientConnection": {"kubeconfig": "/run/testbed/components/kube-scheduler.kubeconfig", "qps": 500, "burst": 500},
-        **config,
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 500, "burst": 500}, **config,
     }  # fmt: skip
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(body))
@@ -155,23 +159,41 @@ def stock(testbed: Testbed, folder: Path, name: str = "stock", **config: Any) ->
 
 def extender(testbed: Testbed, folder: Path, identity: str = "extender", port: int = 8888) -> Process:
     """Describe our extender, under its own account."""
-    token = testbed.kubectl("-n", "elbowroom-system", "create", "token", "elbowroom-extender", "--duration=2h").strip()
-    found = yaml.safe_load(testbed.kubeconfig.read_text())
-    cluster = {**found["clusters"][0]["cluster"], "server": "https://10.96.0.1"}
     file = folder / f"{identity}.kubeconfig"
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1", "kind": "Config", "current-context": "it",
-                "users": [{"name": "it", "user": {"token": token}}], "clusters": [{"name": "it", "cluster": cluster}],
-                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-            }
-        )
-    )  # fmt: skip
+    _as_account(testbed, "elbowroom-extender", file)
     command = [
         str(ROOT / ".venv" / "bin" / "elbowroom"), "extender", "--listen", f"127.0.0.1:{port}", "--identity", identity,
     ]  # fmt: skip
     return Process(testbed, folder / f"{identity}.log", command, KUBECONFIG=str(file))
+
+
+def _scheduler_account(name: str) -> list[dict[str, Any]]:
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": _SYSTEM}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _SYSTEM}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": _SYSTEM}},
+        *(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": {"name": f"{name}-{role}"}, "subjects": [subject],
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"system:{role}"},
+            }
+            for role in ("kube-scheduler", "volume-scheduler")
+        ),
+    ]  # fmt: skip
+
+
+def _as_account(testbed: Testbed, account: str, file: Path) -> None:
+    """Write a file that leads to the API server, from inside, in the name of an account."""
+    token = testbed.kubectl("-n", _SYSTEM, "create", "token", account, "--duration=4h").strip()
+    found = yaml.safe_load(testbed.kubeconfig.read_text())
+    cluster = {**found["clusters"][0]["cluster"], "server": "https://10.96.0.1"}
+    written = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "it",
+        "users": [{"name": "it", "user": {"token": token}}], "clusters": [{"name": "it", "cluster": cluster}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(written))
 
 
 def _command_lines(parent: int) -> list[list[str]]:
