@@ -13,6 +13,7 @@ from aiohttp import web
 from elbowroom.cluster import slim
 from elbowroom.cluster.kinds import API_VERSION
 from elbowroom.cluster.reflector import Reflector
+from elbowroom.guard.review import UNREADABLE
 from elbowroom.leader import Leader
 from elbowroom.runner.tls import Files
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from elbowroom.cluster.client import Api
 
 Json = dict[str, Any]
+Answer = Json | list[Json]
 _log = logging.getLogger(__name__)
 _LARGEST: Final = 32 << 20
 _SYNC_SECONDS: Final = 120.0
@@ -118,15 +120,7 @@ class ExtenderApp:
     async def _serve(self) -> None:
         app = web.Application(client_max_size=_LARGEST)
         app.router.add_get("/readyz", self._readyz)
-        extender = self._extender
-
-        async def now(answer: Json | list[Json]) -> Json | list[Json]:
-            return answer
-
-        self._add(app, "filter", FilterArgs, lambda args: now(extender.filter(args)))
-        self._add(app, "prioritize", FilterArgs, lambda args: now(extender.prioritize(args)))
-        self._add(app, "preempt", PreemptArgs, lambda args: now(extender.preempt(args)))
-        self._add(app, "bind", BindArgs, extender.bind)
+        app.router.add_routes(routes(self._extender, self._leads))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
         await runner.setup()
         host, port, tls = self._address
@@ -139,24 +133,43 @@ class ExtenderApp:
         finally:
             await runner.cleanup()
 
+    def _leads(self) -> bool:
+        return self._ready and self._leader.sure
+
     async def _readyz(self, _request: web.Request) -> web.Response:
-        ready = self._ready and self._leader.sure
+        ready = self._leads()
         return web.Response(status=200 if ready else 503, text="ok\n" if ready else "another one leads, or none yet\n")
 
-    def _add(
-        self, app: web.Application, verb: str, kind: type[Any], answer: Callable[[Any], Awaitable[Json | list[Json]]]
-    ) -> None:
-        decode = msgspec.json.Decoder(kind).decode
 
-        async def handle(request: web.Request) -> web.Response:
-            if not (self._ready and self._leader.sure):
-                return web.Response(status=503, text="this extender does not lead: ask the one that is ready\n")
-            try:
-                args = decode(await request.read())
-                return web.json_response(await answer(args), dumps=lambda found: msgspec.json.encode(found).decode())
-            except (msgspec.DecodeError, msgspec.ValidationError) as error:
-                return web.Response(status=400, text=f"{verb}: not what a scheduler asks: {error}\n")
-            except QuestionError as error:
-                return web.Response(status=400, text=f"{verb}: {error}\n")
+def routes(extender: Extender, leads: Callable[[], bool]) -> list[web.RouteDef]:
+    """Return what a scheduler may ask."""
 
-        app.router.add_post(f"/{verb}", handle)
+    async def now(answer: Answer) -> Answer:
+        return answer
+
+    verbs: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Answer]]]] = {
+        "filter": (FilterArgs, lambda args: now(extender.filter(args))),
+        "prioritize": (FilterArgs, lambda args: now(extender.prioritize(args))),
+        "preempt": (PreemptArgs, lambda args: now(extender.preempt(args))),
+        "bind": (BindArgs, extender.bind),
+    }
+    return [web.post(f"/{verb}", _handler(verb, kind, answer, leads)) for verb, (kind, answer) in verbs.items()]
+
+
+def _handler(
+    verb: str, kind: type[Any], answer: Callable[[Any], Awaitable[Answer]], leads: Callable[[], bool]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    decode = msgspec.json.Decoder(kind).decode
+
+    async def handle(request: web.Request) -> web.Response:
+        if not leads():
+            return web.Response(status=503, text="this extender does not lead: ask the one that is ready\n")
+        try:
+            found = await answer(decode(await request.read()))
+        except UNREADABLE as error:
+            return web.Response(status=400, text=f"{verb}: not what a scheduler asks: {error}\n")
+        except QuestionError as error:
+            return web.Response(status=400, text=f"{verb}: {error}\n")
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    return handle

@@ -12,6 +12,7 @@ import msgspec
 from elbowroom.cluster import kinds, pods, slim
 from elbowroom.cluster.act import HOLDS, as_it_was, path_of, pod_path
 from elbowroom.cluster.client import STRATEGIC_PATCH, ApiError, ConflictError, NotFoundError, UnavailableError
+from elbowroom.guard.review import NAME
 
 from . import rules
 
@@ -130,6 +131,9 @@ class Extender:
 
     async def bind(self, args: BindArgs) -> Json:
         """Bind a pod, if it may come to that node, after everybody who was bound before it."""
+        for name in (args.namespace, args.name, args.node):
+            if not NAME.fullmatch(name):  # it would become part of a path
+                raise QuestionError(f"{name[:64]!r} is no name")
         async with self._turn:
             why = await self._bind(args)
         if why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -24,6 +25,10 @@ PROBE_NODE: Final = "elbowroom-guard-probe"
 """No node has this name: a pod that asks for it is refused, which shows that the guard is asked."""
 PROBED: Final = "the guard is asked"
 _MIRROR: Final = "kubernetes.io/config.mirror"
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""What the API server takes for a name."""
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What a text is answered with that nobody sends who means it."""
 _REASONS: Final = {rules.LATER: "TooManyRequests", rules.NEVER: "Forbidden"}
 _ANY: Final = Room(1, 1)
 
@@ -114,7 +119,7 @@ class Reviewer:
         """Return what is sent back, what was asked for, and the verdict. ReviewError: that was no question."""
         try:
             request = _decode(text).request
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNREADABLE as error:
             raise ReviewError(f"not an AdmissionReview: {error}") from error
         what = "/".join(filter(None, (request.resource.resource, request.sub_resource)))
         judge = self._by.get((request.resource.resource, request.sub_resource))
@@ -122,13 +127,14 @@ class Reviewer:
             raise ReviewError(f"nobody here judges {what}: take it out of the webhook's rules")
         try:
             verdict = await judge(request)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNREADABLE as error:
             raise ReviewError(f"the {what} in it cannot be read: {error}") from error
         return _answered(request.uid, verdict), what, verdict
 
     async def _bound(self, request: _Request) -> Verdict:
         found = _binding(request.object)
         node, name = found.target.name, request.name or found.metadata.name
+        _check(node, request.namespace, name)
         trust, user = self._trust(), request.user_info.username
         verdict = rules.binding(self._book, trust, user, node, _ANY)
         if verdict.allowed:
@@ -138,11 +144,14 @@ class Reviewer:
         return ALLOWED if pod is None else rules.binding(self._book, trust, user, node, pods.to_pod(pod).spec())
 
     async def _resized(self, request: _Request) -> Verdict:
-        before, after = (pods.to_pod(slim.decode_pod(side)) for side in (request.old_object, request.object))
+        sides = [slim.decode_pod(side) for side in (request.old_object, request.object)]
+        _check_amounts(sides[1].spec)
+        before, after = map(pods.to_pod, sides)
         return rules.resize(self._book, self._trust(), request.user_info.username, before, after)
 
     async def _created(self, request: _Request) -> Verdict:
         found = _new_pod(request.object)
+        _check_amounts(found.spec)
         node = found.spec.node_name
         if node == PROBE_NODE:
             return Verdict(allowed=False, message=PROBED, code=rules.NEVER)
@@ -150,6 +159,7 @@ class Reviewer:
         return rules.creation(self._book, node, _asked(found), static=static)
 
     async def _evicted(self, request: _Request) -> Verdict:
+        _check(request.namespace, request.name)
         found = await self._lookup.pod(request.namespace, request.name)
         if found is None:
             return ALLOWED
@@ -159,6 +169,20 @@ class Reviewer:
         if verdict.allowed or not await self._lookup.cordoned(pod.node):
             return verdict
         return rules.eviction(self._book, trust, user, pod, cordoned=True)
+
+
+def _check(*names: str) -> None:
+    """Refuse what is no name: it would become part of a path."""
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name[:64]!r} is no name")
+
+
+def _check_amounts(spec: slim.PodSpec) -> None:
+    """Refuse what asks for less than nothing: it would make up for what another container asks for."""
+    for item in (*spec.containers, *spec.init_containers):
+        if min(pods.room(item.resources.requests)) < 0:
+            raise ValueError(f"{item.name[:64]!r} asks for less than nothing")
 
 
 def _asked(found: _NewPod) -> Room:
