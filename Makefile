@@ -127,6 +127,10 @@ bench-scaleup: bin/testbed qemu .cache/guest/complete ## compare a scale-up with
 bench-thieves: bin/testbed qemu .cache/guest/complete ## everybody wants the room at once, in six orders, write docs/benchmarks/thieves.md (N=100; N=10 for a short form)
 	@PYTHONPATH=tests:bench $(python) -m thieves
 
+.PHONY: bench-guard
+bench-guard: bin/testbed ## what the guard costs: answers, a storm of bindings, the scheduler's throughput, write docs/benchmarks/guard.md (NODES=5000 HOLDS=1000 PAIRS=5)
+	@PYTHONPATH=tests:bench $(python) bench/guard.py
+
 .PHONY: clean
 clean: ## remove what was built; downloads stay in their caches
 	rm -rf bin .venv .cache .testbed

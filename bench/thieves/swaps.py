@@ -39,8 +39,8 @@ class Swap:
 
     seconds: float | None
     """From the first call to the claimant's new size; nothing where somebody else has got the room."""
-    out_of_cpu: int
-    """Pods that a kubelet has sent away."""
+    out_of_cpu: int = 0
+    """Pods that a kubelet has sent away, where nobody held anything."""
     killed: bool = False
     """The claimant itself was removed."""
 
@@ -131,7 +131,7 @@ class Stage:
         self._requests.grow(name, pod=self.name("claimant"), resources={"cpu": "4"}, deadline="55s")
         # Until then nobody has promised anything to anybody, and a preemptor would be in its right.
         until("the room is held", lambda: condition(self._requests.get(name), "RoomHeld").get("status") == "True")
-        with Gang(self.space, node, self._number) as gang:
+        with Gang(self.space, node, self._number):
             rival = {"pod": self.name("rival"), "resources": {"cpu": "1500m"}, "strategy": ["InPlace"]}
             self._requests.grow(self.name("rival"), **rival, priority=-1, deadline="50s")
             self._resize_somebody()
@@ -143,7 +143,7 @@ class Stage:
             raise AssertionError(f"it has grown and its request says {told['phase']} {told['reason']}")
         self.space.kubectl("delete", "vmscalerequests", "--all", "--timeout=60s", within=70)
         self.clear()
-        return Swap(seconds, gang.refused_by_kubelet, killed)
+        return Swap(seconds, killed=killed)
 
     def _over(self, name: str) -> Json | None:
         found = self._requests.get(name)

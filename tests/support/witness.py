@@ -193,6 +193,28 @@ class Witness:
         self._assert_guests(history, namespace, broken)
         self._assert_nothing_left(history, namespace)
 
+    def sent_away(self, namespace: str) -> list[str]:
+        """Return the pods that came to a node while room was held there, and that its kubelet has refused."""
+        self.until_now()
+        with self._lock:
+            history = sorted(self._history, key=lambda item: item.version)
+        held: dict[str, str] = {}
+        came: dict[str, str] = {}
+        refused: list[str] = []
+        for moment in history:
+            if moment.kind == "CapacityHold":
+                held.pop(moment.uid, None)
+                if not moment.gone and moment.body.get("status", {}).get("phase") in ("Held", "Claimed"):
+                    held[moment.uid] = moment.body["spec"]["node"]
+            elif moment.kind == "Pod" and moment.body["metadata"]["namespace"] == namespace:
+                node = moment.body["spec"].get("nodeName")
+                if node and moment.uid not in came:
+                    came[moment.uid] = _name(moment) if node in held.values() else ""
+                if moment.body.get("status", {}).get("reason") in _REFUSED and (name := came.get(moment.uid)):
+                    refused.append(name)
+                    came[moment.uid] = ""
+        return refused
+
     def _allocatable(self) -> dict[str, Sums]:
         nodes = self._testbed.plain(self._testbed.core.list_node())["items"]
         return {node["metadata"]["name"]: _sums([node["status"]["allocatable"]]) for node in nodes}
