@@ -34,9 +34,12 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 
 N = int(os.environ.get("N", "100"))
-SLOW = min(N, 20)
+FULL = 100
+"""From so many on it is a result to be kept. A short form is about the orders in which nothing may be stolen."""
+SLOW, UNSAFE = (20, N) if N >= FULL else (1, 1)
 TARGET = ROOT / "docs" / "benchmarks"
 EXTENDER = f"system:serviceaccount:{SYSTEM}:elbowroom-extender"
+EVERYTHING, EXTENDED = "plugin, guard and taint", "extender, guard and taint"
 SETTINGS: dict[str, Any] = {"rest": "0s", "backoff": "1s", "bindWithin": "15s"}
 
 
@@ -79,9 +82,9 @@ def run(name: str, how_many: int, swap: Callable[[int], Swap], sent_away: Callab
     return order
 
 
-def by_hand(testbed: Testbed, inside: Inside, witness: Witness) -> list[Order]:
+def by_hand(cast: Cast) -> list[Order]:
     """Do what one does without us."""
-    with scene(testbed, inside, witness, "by-hand") as made:
+    with scene(*cast, "by-hand") as made:
         stage = Stage(made.space, made.requests)
         return [
             run("delete, then resize", SLOW, lambda _: stage.naive("node-1")),
@@ -89,7 +92,7 @@ def by_hand(testbed: Testbed, inside: Inside, witness: Witness) -> list[Order]:
         ]
 
 
-def by_request(name: str, made: Scene, witness: Witness) -> Order:
+def by_request(name: str, how_many: int, made: Scene, witness: Witness) -> Order:
     """Have a VM move to and fro between two nodes, each time for a claimant on the one that it leaves."""
     stage = Stage(made.space, made.requests)
 
@@ -99,17 +102,26 @@ def by_request(name: str, made: Scene, witness: Witness) -> Order:
             made.boot(web="3")  # somebody has killed it
         return stage.by_request(str(made.home_of("web")["spec"]["nodeName"]))
 
-    return run(name, N, swap, lambda: len(witness.sent_away(made.space.name)))
+    return run(name, how_many, swap, lambda: len(witness.sent_away(made.space.name)))
 
 
-def operated(testbed: Testbed, inside: Inside, witness: Witness, name: str, **settings: Any) -> Order:
+class Cast(NamedTuple):
+    """Where it happens, and who looks on."""
+
+    testbed: Testbed
+    inside: Inside
+    witness: Witness
+
+
+def operated(cast: Cast, name: str, how_many: int, **settings: Any) -> Order:
     """Run one order with an operator of these settings."""
+    testbed, inside, witness = cast
     start_operator(testbed, **SETTINGS, **settings)
     testbed.kubectl("-n", SYSTEM, "rollout", "status", "deployment/elbowroom-operator", "--timeout=60s", within=70)
     try:
         with scene(testbed, inside, witness, name) as made:
             made.boot(web="3")
-            return by_request(name, made, witness)
+            return by_request(name, how_many, made, witness)
     finally:
         testbed.kubectl("-n", SYSTEM, "delete", "deployment", "--all", "--timeout=60s", within=70)
         testbed.kubectl("delete", "validatingwebhookconfiguration", "elbowroom-guard", "--ignore-not-found")
@@ -122,13 +134,13 @@ def measure(folder: Path) -> list[Order]:
         install(testbed, ROOT)
         testbed.kubectl("apply", "-f", str(ROOT / "examples" / "extender.yaml"))
         testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(priority_class()))
-        inside, witness = stack.enter_context(Inside(testbed)), stack.enter_context(Witness(testbed))
+        cast = Cast(testbed, stack.enter_context(Inside(testbed)), stack.enter_context(Witness(testbed)))
         with stock(testbed, folder, STOCK):
-            orders = by_hand(testbed, inside, witness)
+            orders = by_hand(cast)
             orders += [
-                operated(testbed, inside, witness, "plugin only"),
-                operated(testbed, inside, witness, "plugin and guard", guard={}),
-                operated(testbed, inside, witness, "plugin, guard and taint", guard={}, taint=True),
+                operated(cast, "plugin only", UNSAFE),
+                operated(cast, "plugin and guard", UNSAFE, guard={}),
+                operated(cast, EVERYTHING, N, guard={}, taint=True),
             ]
             testbed.cli("kill", "kube-scheduler")
             shipped: Any = yaml.safe_load((ROOT / "examples" / "extender-scheduler.yaml").read_text())
@@ -136,7 +148,7 @@ def measure(folder: Path) -> list[Order]:
             process.until_said('"message": "ready"')
             stack.enter_context(stock(testbed, folder, "default-scheduler", extenders=shipped["extenders"]))
             guard = {"schedulers": [EXTENDER]}
-            orders.append(operated(testbed, inside, witness, "extender, guard and taint", guard=guard, taint=True))
+            orders.append(operated(cast, EXTENDED, N, guard=guard, taint=True))
     return orders
 
 
@@ -191,15 +203,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         orders = measure(Path(folder))
     text = page(orders)
-    if N >= 100:  # noqa: PLR2004  # a short form is no result to be kept
+    if N >= FULL:
         (TARGET / "thieves.md").write_text(text)
         plot(orders)
     print("\n".join(line for line in text.splitlines() if line.startswith("|")))
-    best = next(order for order in orders if order.name == "plugin, guard and taint")
+    best = next(order for order in orders if order.name == EVERYTHING)
     times = best.times()
     median = statistics.median(times) if times else float("nan")
     print(f"thieves swaps={len(best.swaps)} stolen={best.stolen} out_of_cpu={best.out_of_cpu} median_s={median:.1f}")
-    return 1 if best.stolen or best.out_of_cpu else 0
+    safe = [order for order in orders if order.name in (EVERYTHING, EXTENDED)]
+    return 1 if any(order.stolen or order.out_of_cpu for order in safe) else 0
 
 
 if __name__ == "__main__":

@@ -21,8 +21,6 @@ from elbowroom.cluster.reflector import Reflector
 from elbowroom.cluster.view import View
 from elbowroom.drivers.client import RunnerClient
 from elbowroom.drivers.qemu import QemuDriver
-from elbowroom.guard.certificate import FromFiles, OwnAuthority
-from elbowroom.guard.server import Guard
 from elbowroom.guard.watch import GuardWatch
 from elbowroom.handlers import registry
 from elbowroom.leader import Leader
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from kubernetes import client
 
     from elbowroom.cluster.client import Api
-    from elbowroom.config import GuardSettings, Settings
+    from elbowroom.config import Settings
 
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -67,19 +65,9 @@ class Operator:
         self.reconciler = Reconciler(api, driver, self.view, settings.policy(), Recorder(api, identity))
         self._leader = Leader(api, namespace, identity)
         self._secrets = VmSecrets(self._keeper, self._identities)
-        self._guard = None if settings.guard is None else self._new_guard(settings.guard, namespace)
-        self._guard_watch = GuardWatch(api, namespace, self._guard_changed)
+        self._guard = None if settings.guard is None else GuardWatch(api, namespace, self._guard_changed)
         self._nodes = Reflector(api, "/api/v1/nodes", slim.Node, self.view.put_node, self.view.drop_node)
         self._pods = Reflector(api, "/api/v1/pods", slim.Pod, self.view.put_pod, self.view.drop_pod)
-
-    def _new_guard(self, settings: GuardSettings, namespace: str) -> Guard:
-        host = f"{settings.service}.{namespace}.svc"
-        source = (
-            FromFiles(settings.certificate)
-            if settings.certificate is not None
-            else OwnAuthority(self._keeper, self._api, host, settings.configuration, lambda: datetime.now(UTC))
-        )
-        return Guard(self._api, source, settings.port, frozenset(settings.schedulers))
 
     def _guard_changed(self, up: bool) -> None:  # noqa: FBT001
         self.view.guarded = up
@@ -114,18 +102,7 @@ class Operator:
     # Running
 
     async def run(self) -> None:
-        """Answer as a guard from the start; lead, know everything, and work, until told to end."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                guard = None if self._guard is None else group.create_task(self._guard.run())
-                await self._lead()
-                if guard is not None:
-                    guard.cancel()
-        finally:
-            await self._runners.close()
-            await self._api.close()
-
-    async def _lead(self) -> None:
+        """Lead, know everything, and work, until told to end."""
         await self._leader.acquire()
         try:
             async with asyncio.TaskGroup() as group:
@@ -133,13 +110,15 @@ class Operator:
                 await self._know_everything()
                 _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.shapes)})
                 later = [self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever()]
-                later += [] if self._guard is None else [self._guard_watch.run()]
+                later += [] if self._guard is None else [self._guard.run()]
                 tasks += [group.create_task(work) for work in later]
                 await kopf.operator(registry=registry, memo=kopf.Memo(operator=self), clusterwide=True, standalone=True)
                 for task in tasks:
                     task.cancel()
         finally:
             await self._leader.release()
+            await self._runners.close()
+            await self._api.close()
 
     async def _know_everything(self) -> None:
         await self._take_certificate()

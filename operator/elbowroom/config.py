@@ -40,7 +40,7 @@ class Settings(Model):
     model_config = ConfigDict(extra="forbid")  # a word that is spelt wrong must not be ignored
 
     guard: GuardSettings | None = None
-    """Serve the guard; not at all without it."""
+    """The guard is served beside this operator, who finds out whether it is asked."""
 
     moves_per_node: Annotated[int, Field(ge=1)] | None = None
     moves_in_cluster: Annotated[int, Field(ge=1)] | None = None

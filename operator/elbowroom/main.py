@@ -18,14 +18,14 @@ from prometheus_client import start_http_server
 
 from elbowroom.app import Operator, StartError
 from elbowroom.cluster.client import Api, ApiError
-from elbowroom.config import ConfigError, Settings, load
+from elbowroom.config import ConfigError, GuardSettings, Settings, load
 from elbowroom.extender.app import Address, ExtenderApp, ListenError
-from elbowroom.guard.server import PortError
+from elbowroom.guard.server import PortError, new_guard
 from elbowroom.leader import LostError
 from elbowroom.runner.logs import set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 
 def main() -> None:
@@ -33,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="elbowroom", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     operator = commands.add_parser("operator", help="grow VMs by moving their neighbours, until SIGTERM")
-    operator.add_argument("--config", type=Path, help="a YAML file with limits and times that differ from the defaults")
+    guard = commands.add_parser("guard", help="keep held room at the API server, beside an operator, until SIGTERM")
+    for command in (operator, guard):
+        command.add_argument("--config", type=Path, help="the operator's YAML file: what differs from the defaults")
     extender = commands.add_parser("extender", help="have a stock scheduler keep to holds, until SIGTERM")
     extender.add_argument(
         "--listen", type=_address, default=("127.0.0.1", 8888), help="where the scheduler asks", metavar="HOST:PORT"
@@ -41,7 +43,7 @@ def main() -> None:
     extender.add_argument(
         "--tls", type=Path, help="a folder with tls.crt and tls.key, and the ca.crt of who may ask", metavar="FOLDER"
     )
-    for command in (operator, extender):
+    for command in (operator, guard, extender):
         _add_common(command)
     arguments = parser.parse_args()
     set_up(logging.DEBUG if arguments.verbose else logging.INFO)
@@ -50,7 +52,7 @@ def main() -> None:
     for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        work = _extend(arguments) if arguments.command == "extender" else _operate(arguments)
+        work = {"operator": _operate, "guard": _guard, "extender": _extend}[arguments.command](arguments)
     except (ConfigError, ListenError) as error:
         parser.exit(2, f"elbowroom: {error}\n")
     if arguments.metrics_port:
@@ -92,12 +94,26 @@ def _operate(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     settings = load(arguments.config) if arguments.config else Settings()
 
     async def run() -> None:
-        try:
-            config.load_incluster_config()  # type: ignore[no-untyped-call]
-        except config.ConfigException:
-            config.load_kube_config()  # type: ignore[no-untyped-call]
-        core = client.CoreV1Api()
+        core = _core()
         await Operator(Api.from_environment(), core, arguments.namespace, arguments.identity, settings).run()
+
+    return run
+
+
+def _core() -> client.CoreV1Api:
+    try:
+        config.load_incluster_config()  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        config.load_kube_config()  # type: ignore[no-untyped-call]
+    return client.CoreV1Api()
+
+
+def _guard(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+    settings = load(arguments.config) if arguments.config else Settings()
+
+    async def run() -> None:
+        guard = new_guard(Api.from_environment(), _core(), arguments.namespace, settings.guard or GuardSettings())
+        await _until_terminated(guard.run())
 
     return run
 
@@ -109,14 +125,18 @@ def _extend(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
 
     async def run() -> None:
         app = ExtenderApp(Api.from_environment(), arguments.namespace, arguments.identity, address)
-        work = asyncio.create_task(app.run())
-        # Its Lease is given back, so that another one can lead at once.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.result()
+        await _until_terminated(app.run())
 
     return run
+
+
+async def _until_terminated(work: Coroutine[None, None, None]) -> None:
+    """Run something until SIGTERM, and let it clean up: a Lease is given back, for instance."""
+    task = asyncio.create_task(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 async def _to_its_end(work: Callable[[], Awaitable[None]]) -> int:

@@ -46,7 +46,9 @@ def start_operator(testbed: Testbed, *, replicas: int = 1, **settings: Any) -> N
     ]  # fmt: skip
     if "guard" in settings:
         probe = {"httpGet": {"path": "/readyz", "port": GUARD_PORT, "scheme": "HTTPS"}, "periodSeconds": 1}
-        spec["containers"][0]["readinessProbe"] = probe
+        operator = spec["containers"][0]
+        command = ["elbowroom", "guard", "--config", "/etc/elbowroom/config/config.yaml"]
+        spec["containers"].append({**operator, "name": "guard", "command": command, "readinessProbe": probe})
         shipped += yaml.safe_load_all((ROOT / "examples" / "guard.yaml").read_text())
     testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([shipped[0], config, *shipped[1:]]))
     until("the operator is ready", lambda: '"message": "ready"' in operator_log(testbed), within=60)
@@ -58,7 +60,9 @@ def start_operator(testbed: Testbed, *, replicas: int = 1, **settings: Any) -> N
 def operator_log(testbed: Testbed) -> str:
     """Return what the operator has said."""
     try:
-        return testbed.kubectl("-n", SYSTEM, "logs", "-l", "app.kubernetes.io/name=elbowroom-operator", "--tail=-1")
+        return testbed.kubectl(
+            "-n", SYSTEM, "logs", "-l", "app.kubernetes.io/name=elbowroom-operator", "-c", "operator", "--tail=-1"
+        )
     except AssertionError as error:
         return str(error)
 

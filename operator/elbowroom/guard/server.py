@@ -1,27 +1,35 @@
-"""The guard as it is served: HTTPS for the API server, with the holds that this replica watches."""
+"""The guard as it is served: HTTPS for the API server, with the holds that this replica watches.
+
+A process of its own beside the operator's: that one may think for a while, and nobody's binding shall wait for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
 from elbowroom import metrics
+from elbowroom.authority.keeper import Keeper
 from elbowroom.cluster import slim
 from elbowroom.cluster.act import HOLDS, pod_path
 from elbowroom.cluster.client import ApiError, NotFoundError
 from elbowroom.cluster.reflector import Reflector
 
 from .book import Book
-from .certificate import NoCertificateError, Renewed
+from .certificate import FromFiles, NoCertificateError, OwnAuthority, Renewed
 from .review import Reviewer, ReviewError
 from .rules import Trust
 
 if TYPE_CHECKING:
+    from kubernetes import client
+
     from elbowroom.cluster.client import Api
+    from elbowroom.config import GuardSettings
 
     from .certificate import Source
 
@@ -62,6 +70,21 @@ class LiveLookup:
         return bool(found.get("spec", {}).get("unschedulable", False))
 
 
+def new_guard(api: Api, core: client.CoreV1Api, namespace: str, settings: GuardSettings) -> Guard:
+    """Put one together."""
+    source: Source
+    if settings.certificate is not None:
+        source = FromFiles(settings.certificate)
+    else:
+        keeper = Keeper(core, namespace, _now)
+        source = OwnAuthority(keeper, api, f"{settings.service}.{namespace}.svc", settings.configuration, _now)
+    return Guard(api, source, settings.port, frozenset(settings.schedulers))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Guard:
     """One replica."""
 
@@ -85,12 +108,15 @@ class Guard:
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._holds.run())
-            group.create_task(self._keep_certificate())
-            await self._know_myself()
-            await self._certified.wait()
-            await self._serve()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._holds.run())
+                group.create_task(self._keep_certificate())
+                await self._know_myself()
+                await self._certified.wait()
+                await self._serve()
+        finally:
+            await self._api.close()
 
     async def _know_myself(self) -> None:
         """Find out what the operator is called: all replicas, and the one that acts, have one account."""
