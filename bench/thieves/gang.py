@@ -6,9 +6,9 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from support.namespace import IDLE, pod
+from support.past import bind
 from urllib3.exceptions import HTTPError
 
 if TYPE_CHECKING:
@@ -73,10 +73,8 @@ class Gang:
         left = list(range(8))
         while left and not self._over.wait(_PAUSE):
             name = f"bound-{self._number}-{left[0]}"
-            target = client.V1ObjectReference(kind="Node", name=self._node, api_version="v1")
-            body = client.V1Binding(metadata=client.V1ObjectMeta(name=name), target=target)
             with suppress(ApiException, HTTPError):
-                self._space.core.create_namespaced_pod_binding(name, self._space.name, body, _preload_content=False)
+                bind(self._space, name, self._node)
                 left.pop(0)
 
     def _name(self) -> None:

@@ -70,8 +70,7 @@ class Operator:
         self._pods = Reflector(api, "/api/v1/pods", slim.Pod, self.view.put_pod, self.view.drop_pod)
 
     def _guard_changed(self, up: bool) -> None:  # noqa: FBT001
-        self.view.guarded = up
-        self.reconciler.guard_changed()
+        self.reconciler.guard_changed(up=up)
 
     def _operator_context(self) -> ssl.SSLContext:
         assert self._context is not None  # noqa: S101  # made before anybody is called

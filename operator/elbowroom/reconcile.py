@@ -141,9 +141,15 @@ class Reconciler:
         """Wake the request of a hold, and who sweeps."""
         self.wake(request, _SWEEP)
 
-    def guard_changed(self) -> None:
-        """Wake all requests that are under way: the guard is down, or up again."""
-        self.wake(*(request.uid for request in self._view.store.active_requests()))
+    def guard_changed(self, *, up: bool) -> None:
+        """Tell all requests that are under way that the guard is down, or up again."""
+        before, self._view.guarded = self._view.guarded, up
+        active = [request.uid for request in self._view.store.active_requests()]
+        self.wake(*active)
+        reason = Reason.GUARDED if up else Reason.GUARD_DOWN
+        for uid in active if not up or before is not None else ():
+            body, said = self._view.bodies[uid], sentence("VMScaleRequest", reason, "")
+            self._spawn(self._recorder.post(body, reason, said, warning=reason in WARNINGS))
 
     # One turn
 
@@ -166,7 +172,7 @@ class Reconciler:
             for action in actions:
                 await self._do(action)
             await self._tell_progress(uid)  # after what matters more
-            await self._tell_guarded(uid)
+            await self._actor.tell_guarded(uid)
         except ConflictError as error:
             _log.debug("%s: somebody was faster: %s", uid, error)
             return 0.05
@@ -297,15 +303,6 @@ class Reconciler:
             await self._actor.tell_progress(migration, progress)
             if migration.request in self._view.store.requests:
                 await self._actor.tell_moving(migration.request)
-
-    async def _tell_guarded(self, uid: str) -> None:
-        """Have a request say that the guard is down, or up again."""
-        request = self._view.store.requests.get(uid)
-        if request is None or request.status.phase.final or not await self._actor.tell_guarded(uid):
-            return
-        reason = Reason.GUARDED if self._view.guarded else Reason.GUARD_DOWN
-        said = sentence("VMScaleRequest", reason, "")
-        self._spawn(self._recorder.post(self._view.bodies[uid], reason, said, warning=reason in WARNINGS))
 
     # Acting, and telling
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from support.namespace import IDLE, condition, pod
 from support.operators import operator_log
+from support.past import LATER, bind, evict, unplaced
 from support.scenes import SLOWLY
 from support.testbed import ROOT
 from support.waiting import until
@@ -21,11 +21,8 @@ from support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from support.namespace import Json, Namespace
     from support.scenes import Scene
     from support.testbed import Testbed
-
-LATER = 429
 
 
 @pytest.fixture(scope="module")
@@ -54,24 +51,6 @@ def refused(call: Callable[[], object]) -> str:
     assert error.value.status == LATER, error.value
     message: str = json.loads(error.value.body or "{}")["message"]
     return message
-
-
-def bind(space: Namespace, name: str, node: str, *, legacy: bool = False) -> None:
-    target = client.V1ObjectReference(kind="Node", name=node, api_version="v1")
-    body = client.V1Binding(metadata=client.V1ObjectMeta(name=name), target=target)
-    if legacy:
-        space.core.create_namespaced_binding(space.name, body, _preload_content=False)
-    else:
-        space.core.create_namespaced_pod_binding(name, space.name, body, _preload_content=False)
-
-
-def evict(space: Namespace, name: str) -> None:
-    body = client.V1Eviction(metadata=client.V1ObjectMeta(name=name, namespace=space.name))
-    space.core.create_namespaced_pod_eviction(name, space.name, body)
-
-
-def unplaced(name: str, cpu: str) -> Json:
-    return pod(name, IDLE, cpu=cpu, schedulerName="nobody")
 
 
 def test_who_comes_past_the_scheduler_is_refused_and_told_why(held: Scene) -> None:
@@ -117,7 +96,7 @@ def test_a_guard_that_is_down_stops_nobody_and_the_request_says_so(stage: Scene)
     testbed.kubectl("delete", "validatingwebhookconfiguration", "elbowroom-guard")
     try:
         until("the request says that nobody guards it", lambda: says("GuardDown"))
-        assert any(event.startswith("GuardDown: ") for event in stage.events("grow"))
+        until("an event says so", lambda: any(event.startswith("GuardDown: ") for event in stage.events("grow")))
         stage.space.start(pod("elsewhere", IDLE, cpu="100m", nodeName="node-3"))  # the cluster goes on
     finally:
         testbed.kubectl("apply", "-f", str(ROOT / "examples" / "guard.yaml"))

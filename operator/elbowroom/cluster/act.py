@@ -187,21 +187,20 @@ class Actor:
             change = {"op": "add", "path": "/status/moving", "value": moving}
             await self._change(body, as_it_was(body["metadata"]["resourceVersion"], change), "/status")
 
-    async def tell_guarded(self, uid: str) -> bool:
-        """Tell a request's users whether its room is guarded at the API server. Return whether that was news."""
-        body, up = self._body(uid), self._view.guarded
+    async def tell_guarded(self, uid: str) -> None:
+        """Have a request that is under way say whether its room is guarded at the API server, if that is news."""
+        request, up = self._view.store.requests.get(uid), self._view.guarded
+        if request is None or request.status.phase.final or up is None:
+            return
+        body, condition = self._body(uid), conditions.of_guard(up=up)
         known: list[Json] = body.get("status", {}).get("conditions", [])
         said = next((item["reason"] for item in known if item["type"] == conditions.GUARDED), None)
-        if up is None or not known:
-            return False
-        condition = conditions.of_guard(up=up)
-        if said == condition.reason:
-            return False
+        if not known or said == condition.reason:
+            return
         rest = [item for item in known if item["type"] != conditions.GUARDED]
         value = [*rest, *kinds.conditions(body, [condition], self._clock())]
         change = {"op": "add", "path": "/status/conditions", "value": value}
         await self._change(body, as_it_was(body["metadata"]["resourceVersion"], change), "/status")
-        return True
 
     @do.register
     async def _(self, action: to_do.CreateHold) -> None:

@@ -165,7 +165,7 @@ class Extender:
         except UnavailableError as error:
             return str(error)
         except ApiError as error:
-            known.placed.pop(args.uid, None)
+            known.unplace(args.uid)
             return str(error)
         return ""
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from elbowroom.core.world import Hold, Node, Pod
 
 Json = dict[str, Any]
+_BOUND_SECONDS: Final = 120.0
+"""How long a binding whose answer was lost may take: no API server works on one for longer."""
 _LEAVING_SECONDS: Final = 5.0
 """How long a victim that was given away may take to be deleted, or at least to look so."""
 
@@ -27,8 +29,7 @@ class Known(View):
     def __init__(self) -> None:
         """Begin with nothing."""
         super().__init__(None)
-        self.placed: dict[str, Pod] = {}
-        """Pods that were bound here, until the watch shows that."""
+        self._placed: dict[str, tuple[Pod, float]] = {}
         self._leaving: dict[str, float] = {}
         self.on_freed: Callable[[str], None] = lambda _: None
         """Called with the name of a node on which somebody holds nothing any more."""
@@ -56,22 +57,27 @@ class Known(View):
     def node(self, name: str) -> Node | None:
         """Return a node with everybody who has been bound to it."""
         found = self.store.nodes.get(name)
-        return None if found is None else rules.with_placed(found, self.placed.values())
+        return None if found is None else rules.with_placed(found, (pod for pod, _ in self._placed.values()))
 
     def on(self, node: str) -> list[Hold]:
         """Return the live holds on a node."""
         return [hold for hold in self.store.holds.values() if hold.live and hold.node == node]
 
     def place(self, pod: Pod, node: str) -> None:
-        """Note that a pod was bound to a node."""
-        self.placed[pod.uid] = replace(pod, node=node)
+        """Note that a pod was bound to a node, or may have been: until the watch shows where it is."""
+        self._placed[pod.uid] = (replace(pod, node=node), time.monotonic())
+
+    def unplace(self, uid: str) -> None:
+        """Note that it was not."""
+        self._placed.pop(uid, None)
 
     def settle(self) -> None:
-        """Forget what the watch has shown."""
-        for uid in list(self.placed):
+        """Forget what the watch has shown, and what it would have shown by now."""
+        now = time.monotonic()
+        for uid, (_, since) in list(self._placed.items()):
             seen = self.store.pod(uid)
-            if seen is None or seen.node:
-                del self.placed[uid]
+            if seen is None or seen.node or now - since > _BOUND_SECONDS:
+                del self._placed[uid]
 
     def leave(self, victims: Collection[str]) -> None:
         """Note that the places of these were offered to somebody more important."""

@@ -39,6 +39,8 @@ _FRESH_SECONDS: Final = 90.0
 """How old the last word from the API server may be: a watch that has nothing to tell says so about every minute."""
 _CERTIFICATE_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 1.0
+_LEAVING_SECONDS: Final = 3.0
+"""How long it goes on answering after it was told to end: until nobody is sent to it any more."""
 _LARGEST: Final = 8 << 20
 _ME: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -91,7 +93,7 @@ class Guard:
     def __init__(self, api: Api, source: Source, port: int, schedulers: frozenset[str]) -> None:
         """Say whose certificate it shows, where it listens, and which schedulers respect holds by themselves."""
         self._api, self._port, self._schedulers = api, port, schedulers
-        self._book, self._operator = Book(), ""
+        self._book, self._operator, self._leaving = Book(), "", False
         self._renewed, self._certified = Renewed(source), asyncio.Event()
         self._holds = Reflector(api, HOLDS, slim.Hold, self._book.put, self._book.drop)
         self._reviewer = Reviewer(self._book, self._trust, LiveLookup(api))
@@ -107,14 +109,17 @@ class Guard:
         return f"the API server was last heard of {silence:.0f} s ago" if silence > _FRESH_SECONDS else ""
 
     async def run(self) -> None:
-        """Answer until cancelled."""
+        """Answer until cancelled, and a little longer."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._holds.run())
-                group.create_task(self._keep_certificate())
-                await self._know_myself()
-                await self._certified.wait()
-                await self._serve()
+                work = [group.create_task(item) for item in (self._holds.run(), self._keep_certificate())]
+                try:
+                    await self._know_myself()
+                    await self._certified.wait()
+                    await self._serve()
+                finally:
+                    for task in work:
+                        task.cancel()
         finally:
             await self._api.close()
 
@@ -152,10 +157,13 @@ class Guard:
             _log.info("the guard answers", extra={"port": self._port})
             await asyncio.Event().wait()
         finally:
+            # Whoever was about to ask this replica has to hear of another one first, or is not refused by anybody.
+            self._leaving = True
+            await asyncio.sleep(_LEAVING_SECONDS)
             await runner.cleanup()
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        stale = self.stale()
+        stale = "it is about to end" if self._leaving else self.stale()
         return web.Response(status=503 if stale else 200, text=f"{stale or 'ok'}\n")
 
     async def _admit(self, request: web.Request) -> web.Response:
@@ -172,4 +180,7 @@ class Guard:
         metrics.GUARD_ANSWERS.labels(what=what, answer="allowed" if verdict.allowed else "refused").inc()
         if not verdict.allowed and verdict.message:
             _log.info("refused", extra={"what": what, "note": verdict.message})
-        return web.json_response(answer)
+        response = web.json_response(answer)
+        if self._leaving:
+            response.force_close()
+        return response
