@@ -102,8 +102,8 @@ class Operator:
 
     async def run(self) -> None:
         """Lead, know everything, and work, until told to end."""
-        await self._leader.acquire()
         try:
+            await self._leader.acquire()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
                 await self._know_everything()

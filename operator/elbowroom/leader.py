@@ -78,7 +78,7 @@ class Leader:
             found = await self._api.get(f"{self._folder}/{self._name}")
             if found.get("spec", {}).get("holderIdentity") != self._identity:
                 raise LostError("somebody else has taken the lease") from error
-            self._lease = found  # written by ourselves: the answer was lost, and it was written again
+            await self._write(found)  # written by ourselves, and the answer was lost: it has an earlier time
 
     async def release(self) -> None:
         """Let somebody else lead at once."""

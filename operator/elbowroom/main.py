@@ -94,8 +94,8 @@ def _operate(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     settings = load(arguments.config) if arguments.config else Settings()
 
     async def run() -> None:
-        core = _core()
-        await Operator(Api.from_environment(), core, arguments.namespace, arguments.identity, settings).run()
+        operator = Operator(Api.from_environment(), _core(), arguments.namespace, arguments.identity, settings)
+        await _until_terminated(operator.run())  # while it stands by; once it leads, kopf takes signals
 
     return run
 

@@ -170,7 +170,7 @@ class Reconciler:
         try:
             actions = await self._decide(uid)
             for action in actions:
-                await self._do(action)
+                await (self._do(action) if uid != _SWEEP else self._do_alone(action))
             await self._tell_progress(uid)  # after what matters more
             await self._actor.tell_guarded(uid)
         except ConflictError as error:
@@ -311,6 +311,13 @@ class Reconciler:
         await self._actor.do(action)
         if isinstance(action, WriteRequest | WriteMigration):
             await self._told(action, before)
+
+    async def _do_alone(self, action: Action) -> None:
+        """Do something that nothing else waits for: where it cannot be done now, the rest is."""
+        try:
+            await self._do(action)
+        except ApiError as error:
+            _log.warning("%s could not be done, it will be tried again: %s", action, error)
 
     def _status_of(self, action: Action) -> RequestStatus | MigrationStatus | None:
         store = self._view.store

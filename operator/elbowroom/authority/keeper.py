@@ -35,18 +35,24 @@ MANAGER: Final = "elbowroom"
 _PEM = re.compile(rb"-----BEGIN [^-]+-----.+?-----END [^-]+-----\n", re.DOTALL)
 _NOT_FOUND, _CONFLICT = 404, 409
 _TRIES = 6
+_PATIENCE = (5, 15)
+"""Seconds for a connection, and for an answer."""
 T = TypeVar("T")
 
 
-class NotOursError(Exception):
+class KeeperError(Exception):
+    """The authority cannot be kept; the message says why."""
+
+
+class NotOursError(KeeperError):
     """There is a Secret of this name that somebody else has made; the message says which."""
 
 
-class DamagedError(Exception):
+class DamagedError(KeeperError):
     """The authority's Secret cannot be used; the message says what to do."""
 
 
-class _OvertakenError(Exception):
+class _OvertakenError(KeeperError):
     """Somebody else was faster: read again."""
 
 
@@ -99,6 +105,7 @@ class Keeper:
                 name,
                 identity.namespace,
                 body=client.V1DeleteOptions(preconditions=preconditions),
+                _request_timeout=_PATIENCE,
             )
         except ApiException as error:
             if error.status not in (_NOT_FOUND, _CONFLICT):
@@ -145,7 +152,9 @@ class Keeper:
 
     async def _read(self, namespace: str, name: str) -> client.V1Secret | None:
         try:
-            return await asyncio.to_thread(self._core.read_namespaced_secret, name, namespace)
+            return await asyncio.to_thread(
+                self._core.read_namespaced_secret, name, namespace, _request_timeout=_PATIENCE
+            )
         except ApiException as error:
             if error.status == _NOT_FOUND:
                 return None
@@ -163,9 +172,13 @@ class Keeper:
         )
         try:
             if found is None:
-                await asyncio.to_thread(self._core.create_namespaced_secret, namespace, secret)
+                await asyncio.to_thread(
+                    self._core.create_namespaced_secret, namespace, secret, _request_timeout=_PATIENCE
+                )
             else:
-                await asyncio.to_thread(self._core.replace_namespaced_secret, name, namespace, secret)
+                await asyncio.to_thread(
+                    self._core.replace_namespaced_secret, name, namespace, secret, _request_timeout=_PATIENCE
+                )
         except ApiException as error:
             if error.status in (_CONFLICT, _NOT_FOUND) and "namespaces" not in str(error.body):
                 raise _OvertakenError(name) from error

@@ -84,6 +84,11 @@ def _reason(text: str) -> Reason | None:
         return None  # nothing yet, or that of a newer operator
 
 
+def _known(text: str) -> Reason:
+    """Read a reason that has to be one; that of a newer operator is not known here."""
+    return _reason(text) or Reason.UNKNOWN
+
+
 # Requests
 
 
@@ -121,11 +126,11 @@ def _request_status(read: ScaleRequestStatus) -> core.RequestStatus:
         guest_after=core.GuestSize(guest.after.cpus, guest.after.memory_bytes) if guest else None, order=read.order,
         plan=tuple(_planned(item) for item in plan.neighbours) if plan else (),
         not_chosen=tuple(
-            core.NotChosen(item.namespace, item.name, Reason(item.reason), item.message) for item in plan.not_chosen
+            core.NotChosen(item.namespace, item.name, _known(item.reason), item.message) for item in plan.not_chosen
         ) if plan else (),
         room_appeared=read.room_appeared, round=read.round, resized=read.resized,
-        failed=tuple(core.FailedMove(item.uid, Reason(item.reason)) for item in read.failed),
-        outcome=core.Outcome(core.RequestPhase(outcome.phase), Reason(outcome.reason), outcome.message)
+        failed=tuple(core.FailedMove(item.uid, _known(item.reason)) for item in read.failed),
+        outcome=core.Outcome(core.RequestPhase(outcome.phase), _known(outcome.reason), outcome.message)
         if outcome else None,
         retry_at=_moment(read.retry_at), finished_at=_moment(read.finished_at),
     )  # fmt: skip
@@ -208,7 +213,7 @@ def to_migration(body: Json) -> core.Migration:
         receiver=read.receiver.name if read.receiver else "",
         receiver_uid=(read.receiver.uid or "") if read.receiver else "", committed=read.committed_at is not None,
         started_at=_moment(read.started_at), finished_at=_moment(read.finished_at),
-        outcome=core.MigrationOutcome(core.MigrationPhase(outcome.phase), Reason(outcome.reason), outcome.message)
+        outcome=core.MigrationOutcome(core.MigrationPhase(outcome.phase), _known(outcome.reason), outcome.message)
         if outcome else None,
     )  # fmt: skip
     return core.Migration(

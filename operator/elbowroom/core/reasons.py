@@ -87,6 +87,8 @@ class Reason(StrEnum):
     EXPIRED = "Expired"
     NEIGHBOUR_TAKEN = "NeighbourTaken"
     GAVE_WAY = "GaveWay"
+    # Of a newer operator
+    UNKNOWN = "Unknown"
 
 
 MEANING: Final[dict[Reason, str]] = {
@@ -168,5 +170,6 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.COSTS_MORE: "A cheaper set frees enough.",
     Reason.EXPIRED: "The hold was not renewed in time.",
     Reason.NEIGHBOUR_TAKEN: "A neighbour of this hold is part of another one.",
+    Reason.UNKNOWN: "A newer version of the operator has written this; the message says what it is.",
     Reason.GAVE_WAY: "Receivers found no place for long, and another request came first.",
 }

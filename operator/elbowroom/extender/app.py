@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -31,6 +32,8 @@ Answer = Json | list[Json]
 _log = logging.getLogger(__name__)
 _LARGEST: Final = 32 << 20
 _SYNC_SECONDS: Final = 120.0
+_FRESH_SECONDS: Final = 90.0
+"""How old the last word of a watch may be: one that has nothing to tell says so about every minute."""
 
 
 class ListenError(Exception):
@@ -134,7 +137,9 @@ class ExtenderApp:
             await runner.cleanup()
 
     def _leads(self) -> bool:
-        return self._ready and self._leader.sure
+        # A watch that is silent may be one that is broken.
+        heard = min(reflector.heard_at for reflector in self._reflectors)
+        return self._ready and self._leader.sure and time.monotonic() - heard < _FRESH_SECONDS
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         ready = self._leads()

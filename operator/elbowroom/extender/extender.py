@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
 _REFRESH_SECONDS: Final = 1.0
+_TURN_SECONDS, _BIND_SECONDS = 8.0, 8.0
+"""How long a binding may wait for its turn, and how long it may take: together less than the scheduler waits."""
 FREED: Final = "elbowroom.dev/freed"
 """The annotation of a node that says when room on it was last given back."""
 
@@ -92,7 +95,7 @@ class Extender:
     def filter(self, args: FilterArgs) -> Json:
         """Leave out the nodes on which somebody holds room, and the one that a receiver's guest leaves."""
         pod, names = pods.to_pod(args.pod), self._names(args)
-        barred = rules.closed(self._known.store.holds.values())
+        barred = self._known.barred()
         avoided = rules.roles(self._known.store).avoids(pod.namespace, pod.name)
         if avoided:
             barred[avoided] = "it is the node that its guest leaves"
@@ -114,7 +117,7 @@ class Extender:
         if args.victims is None:
             raise QuestionError("the extender needs nodeCacheCapable: true in the scheduler's configuration")
         pod, known = pods.to_pod(args.pod), rules.roles(self._known.store)
-        barred = rules.closed(self._known.store.holds.values())
+        barred = self._known.barred()
         left: dict[str, _Victims] = {}
         for name, victims in args.victims.items():
             uids = [victim.uid for victim in victims.pods or ()]
@@ -134,8 +137,11 @@ class Extender:
         for name in (args.namespace, args.name, args.node):
             if not NAME.fullmatch(name):  # it would become part of a path
                 raise QuestionError(f"{name[:64]!r} is no name")
+        asked = time.monotonic()
         async with self._turn:
-            why = await self._bind(args)
+            # A scheduler that has waited for too long has given up, and counts on that.
+            late = time.monotonic() - asked > _TURN_SECONDS
+            why = "it took too long until it was this pod's turn" if late else await self._bind(args)
         if why:
             _log.info("not bound", extra={"pod": f"{args.namespace}/{args.name}", "note": why})
         return {"Error": why}
@@ -147,11 +153,12 @@ class Extender:
             pod = known.store.pod(args.uid) or await self._look_up(args)
         except ApiError as error:
             return f"the pod cannot be looked up: {error}"
-        node = known.node(args.node)
+        node = known.node(args.node, besides=args.uid)
         if pod is None or node is None:
             return f"there is no {'pod of that UID' if pod is None else f'node {args.node}'}"
         late = "" if self._leader.sure else "this extender does not lead any more: another one may be binding pods"
-        return rules.may_bind(known.store, node, pod) or late or await self._bound(args, pod)
+        closed = known.barred().get(args.node, "")
+        return closed or rules.may_bind(known.store, node, pod) or late or await self._bound(args, pod)
 
     async def _bound(self, args: BindArgs, pod: Pod) -> str:
         known = self._known
@@ -161,8 +168,14 @@ class Extender:
         }  # fmt: skip
         known.place(pod, args.node)  # whatever is answered: it may have been done
         try:
-            await self._api.create(pod_path(args.namespace, args.name) + "/binding", body)
-        except UnavailableError as error:
+            async with asyncio.timeout(_BIND_SECONDS):
+                await self._api.create(pod_path(args.namespace, args.name) + "/binding", body)
+        except (TimeoutError, UnavailableError) as error:
+            return f"the API server did not answer in time: {error}"
+        except ConflictError as error:
+            # Perhaps by ourselves, and the answer was lost: only the pod itself knows where it is.
+            with suppress(ApiError):
+                await self._look_up(args)
             return str(error)
         except ApiError as error:
             known.unplace(args.uid)

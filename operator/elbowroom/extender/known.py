@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from elbowroom.cluster import kinds
 from elbowroom.cluster.view import View
 from elbowroom.core.world import HoldPhase
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from elbowroom.core.world import Hold, Node, Pod
 
 Json = dict[str, Any]
+_log = logging.getLogger(__name__)
 _BOUND_SECONDS: Final = 120.0
 """How long a binding whose answer was lost may take: no API server works on one for longer."""
 _LEAVING_SECONDS: Final = 5.0
@@ -31,11 +34,20 @@ class Known(View):
         super().__init__(None)
         self._placed: dict[str, tuple[Pod, float]] = {}
         self._leaving: dict[str, float] = {}
+        self.unreadable: dict[str, str] = {}
+        """The nodes of holds that a newer version has written, by UID: they stay closed."""
         self.on_freed: Callable[[str], None] = lambda _: None
         """Called with the name of a node on which somebody holds nothing any more."""
 
     def put_hold(self, body: Json) -> None:
         """Take in a hold. What was said of it counts, even when that was said of an earlier state of it."""
+        uid = body["metadata"]["uid"]
+        try:
+            kinds.to_hold(body)
+        except ValueError as error:
+            _log.warning("the hold %s cannot be read, its node stays closed: %s", uid, error)
+            self.unreadable[uid] = str(body.get("spec", {}).get("node", ""))
+            return
         claimant = body["spec"]["claimant"]["uid"]
         before = self.store.holds.get(claimant)
         super().put_hold(body)
@@ -47,17 +59,31 @@ class Known(View):
             if before is not None and before.live and not hold.live:
                 self.on_freed(hold.node)
 
+    def put_migration(self, body: Json) -> None:
+        """Take in a migration. One that a newer version has written spares nobody here; its hold does."""
+        try:
+            super().put_migration(body)
+        except ValueError as error:
+            _log.warning("the migration %s cannot be read: %s", body["metadata"]["name"], error)
+
+    def barred(self) -> dict[str, str]:
+        """Return the nodes that nobody may come to, each with the reason."""
+        unreadable = dict.fromkeys(self.unreadable.values(), "there is a hold on it that cannot be read")
+        return {**unreadable, **rules.closed(self.store.holds.values())}
+
     def drop_hold(self, uid: str) -> None:
         """Forget a hold."""
+        self.unreadable.pop(uid, None)
         known = self.bodies.get(uid)
         super().drop_hold(uid)
         if known is not None:
             self.on_freed(known["spec"]["node"])
 
-    def node(self, name: str) -> Node | None:
-        """Return a node with everybody who has been bound to it."""
+    def node(self, name: str, *, besides: str = "") -> Node | None:
+        """Return a node with everybody who has been bound to it, or may have been, but for one."""
         found = self.store.nodes.get(name)
-        return None if found is None else rules.with_placed(found, (pod for pod, _ in self._placed.values()))
+        placed = (pod for pod, _ in self._placed.values() if pod.uid != besides)
+        return None if found is None else rules.with_placed(found, placed)
 
     def on(self, node: str) -> list[Hold]:
         """Return the live holds on a node."""

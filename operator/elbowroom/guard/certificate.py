@@ -9,7 +9,11 @@ import ssl
 import tempfile
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
 from elbowroom.authority.certificates import KeyPair, issue_server, needs_renewal
+from elbowroom.authority.keeper import KeeperError
 from elbowroom.cluster.client import NotFoundError
 
 if TYPE_CHECKING:
@@ -48,7 +52,13 @@ class OwnAuthority:
 
     async def current(self) -> KeyPair:
         """Return a certificate that is good for long enough, and have the API server trust who made it."""
-        authority = await self._keeper.authority()
+        try:
+            authority = await self._keeper.authority()
+        except ApiException as error:
+            told = f"the authority's Secret: the API server said {error.status} {error.reason}"
+            raise NoCertificateError(told) from error
+        except (HTTPError, KeeperError) as error:
+            raise NoCertificateError(f"the authority's Secret: {error}") from error
         if self._pair is None or needs_renewal(self._pair, authority, self._clock()):
             self._pair = await asyncio.to_thread(issue_server, authority, self._host, self._clock())
         await self._trusted(authority)

@@ -25,6 +25,7 @@ PROBE_NODE: Final = "elbowroom-guard-probe"
 """No node has this name: a pod that asks for it is refused, which shows that the guard is asked."""
 PROBED: Final = "the guard is asked"
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_PROBE: Final = Verdict(allowed=False, message=PROBED, code=rules.NEVER)
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What the API server takes for a name."""
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -135,6 +136,8 @@ class Reviewer:
         found = _binding(request.object)
         node, name = found.target.name, request.name or found.metadata.name
         _check(node, request.namespace, name)
+        if node == PROBE_NODE:
+            return _PROBE
         trust, user = self._trust(), request.user_info.username
         verdict = rules.binding(self._book, trust, user, node, _ANY)
         if verdict.allowed:
@@ -154,7 +157,7 @@ class Reviewer:
         _check_amounts(found.spec)
         node = found.spec.node_name
         if node == PROBE_NODE:
-            return Verdict(allowed=False, message=PROBED, code=rules.NEVER)
+            return _PROBE
         static = _MIRROR in found.metadata.annotations
         return rules.creation(self._book, node, _asked(found), static=static)
 
@@ -166,7 +169,7 @@ class Reviewer:
         pod: Pod = pods.to_pod(found)
         trust, user = self._trust(), request.user_info.username
         verdict = rules.eviction(self._book, trust, user, pod, cordoned=False)
-        if verdict.allowed or not await self._lookup.cordoned(pod.node):
+        if verdict.allowed or not pod.node or not await self._lookup.cordoned(pod.node):
             return verdict
         return rules.eviction(self._book, trust, user, pod, cordoned=True)
 

@@ -41,15 +41,27 @@ class GuardWatch:
             await asyncio.sleep(_PERIOD)
 
     async def _try(self) -> tuple[bool, str]:
-        path = f"/api/v1/namespaces/{self._namespace}/pods"
-        try:
-            await self._api.create(path, _probe(), dryRun="All")
-        except ApiError as error:
-            return PROBED in str(error), str(error)
-        return False, "nobody refused what it refuses: look at its webhook configuration and its pods"
+        for plural, probe in (("pods", _pod()), ("bindings", _binding())):  # one for each of its webhooks
+            try:
+                await self._api.create(f"/api/v1/namespaces/{self._namespace}/{plural}", probe, dryRun="All")
+            except ApiError as error:
+                if PROBED not in str(error):
+                    return False, f"{plural}: {error}"
+            else:
+                return (
+                    False,
+                    f"{plural}: nobody refused what it refuses: look at its webhook configuration and its pods",
+                )
+        return True, ""
 
 
-def _probe() -> Json:
+def _binding() -> Json:
+    """Describe a binding to a node that is none. The guard is asked before anybody looks for the pod."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": PROBE_NODE}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": PROBE_NODE}, "target": target}
+
+
+def _pod() -> Json:
     """Describe a pod that keeps to the strictest rules there are, so that nobody else refuses it."""
     secure = {
         "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True,
