@@ -39,6 +39,7 @@ PODS = 2000
 STORM, SECONDS = 500, 30
 SHARE_HELD = 0.1
 """How many of the questions are about nodes on which room is held. The guard has to look their pods up."""
+QUIET_SECONDS, QUIET_WRITES = 4, 20
 KINDS = "/apis/elbowroom.dev/v1alpha1"
 
 
@@ -77,6 +78,18 @@ async def until_said(api: Api) -> None:
             break
         assert time.monotonic() - began < 120, {phase: phases.count(phase) for phase in set(phases)}  # noqa: PLR2004
         await asyncio.sleep(1)
+
+
+async def until_quiet(api: Api) -> None:
+    """Wait until the controllers have done with so many new nodes: each is written several times."""
+    began, before, calm = time.monotonic(), 0, 0
+    while calm < QUIET_SECONDS:
+        await asyncio.sleep(1)
+        now = int((await api.get("/api/v1/nodes", limit="1"))["metadata"]["resourceVersion"])
+        calm = calm + 1 if now - before < QUIET_WRITES else 0
+        before = now
+        assert time.monotonic() - began < 300, "somebody goes on writing"  # noqa: PLR2004
+    print(f"quiet after {time.monotonic() - began:.0f} s", flush=True)
 
 
 # Questions
@@ -257,6 +270,7 @@ def measure(testbed: Testbed, inside: Inside) -> Result:
             del made["spec"]["nodeName"]
             made["spec"]["schedulerName"] = "nobody"
             await until_said(api)
+            await until_quiet(api)
             asked = questions(await api.create(path, made), 5000)
             asker = Asker(*await asyncio.to_thread(_where, testbed))
             pid = next(item.name for item in processes() if "elbowroom guard" in command_line(item.name))
