@@ -41,7 +41,7 @@ def tainted(testbed: Testbed, node: str) -> bool:
 
 
 def test_a_preemptor_of_another_scheduler_passes_the_claimant_by(stage: Scene) -> None:
-    """Without the taint it kills the claimant each time: docs/benchmarks/thieves.md."""
+    """Without the taint it kills the claimant: `make bench-thieves` shows it."""
     space, testbed = stage.space, stage.space.testbed
     important = f"{space.name}-important"[:63]
     priority = {
