@@ -16,13 +16,14 @@ import matplotlib as mpl
 import yaml
 from support.holds import install
 from support.inside import Inside
+from support.namespace import priority_class
 from support.operators import SYSTEM, start_operator
 from support.scenes import scene
 from support.schedulers import extender, stock
 from support.testbed import ROOT, Testbed
 from support.witness import Witness
 
-from .gang import STOCK, priority_class
+from .gang import IMPORTANT, STOCK
 from .swaps import CORES, Stage, Swap
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def measure(folder: Path) -> list[Order]:
     with Testbed(folder / "testbed", nodes=2, flags=flags) as testbed, ExitStack() as stack:
         install(testbed, ROOT)
         testbed.kubectl("apply", "-f", str(ROOT / "examples" / "extender.yaml"))
-        testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(priority_class()))
+        testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(priority_class(IMPORTANT)))
         cast = Cast(testbed, stack.enter_context(Inside(testbed)), stack.enter_context(Witness(testbed)))
         with stock(testbed, folder, STOCK):
             orders = by_hand(cast)

@@ -19,18 +19,9 @@ if TYPE_CHECKING:
 STOCK = "stock"
 """The name of the scheduler that runs beside, without our plugins."""
 IMPORTANT = "thieves-important"
+"""The class of preemptors, and of pods that stay whoever comes."""
 SMALL = "500m"
 _PAUSE = 0.02
-
-
-def priority_class() -> Json:
-    """Return the class of preemptors, and of pods that stay whoever comes."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": IMPORTANT},
-        "value": 1000,
-    }
 
 
 class Gang:

@@ -65,12 +65,9 @@ class Operator:
         self.reconciler = Reconciler(api, driver, self.view, settings.policy(), Recorder(api, identity))
         self._leader = Leader(api, namespace, identity)
         self._secrets = VmSecrets(self._keeper, self._identities)
-        self._guard = None if settings.guard is None else GuardWatch(api, namespace, self._guard_changed)
+        self._guard = None if settings.guard is None else GuardWatch(api, namespace, self.reconciler.guard_changed)
         self._nodes = Reflector(api, "/api/v1/nodes", slim.Node, self.view.put_node, self.view.drop_node)
         self._pods = Reflector(api, "/api/v1/pods", slim.Pod, self.view.put_pod, self.view.drop_pod)
-
-    def _guard_changed(self, up: bool) -> None:  # noqa: FBT001
-        self.reconciler.guard_changed(up=up)
 
     def _operator_context(self) -> ssl.SSLContext:
         assert self._context is not None  # noqa: S101  # made before anybody is called

@@ -141,7 +141,7 @@ class Reconciler:
         """Wake the request of a hold, and who sweeps."""
         self.wake(request, _SWEEP)
 
-    def guard_changed(self, *, up: bool) -> None:
+    def guard_changed(self, up: bool) -> None:  # noqa: FBT001
         """Tell all requests that are under way that the guard is down, or up again."""
         before, self._view.guarded = self._view.guarded, up
         active = [request.uid for request in self._view.store.active_requests()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from support.holds import Holds, install
-from support.namespace import IDLE, Size, condition, pod
+from support.namespace import IDLE, Size, condition, pod, priority_class
 from support.operators import start_operator
 from support.schedulers import extender, stock
 from support.testbed import ROOT, Testbed
@@ -114,13 +114,7 @@ def test_the_claimant_s_new_size_ends_the_hold(namespace: Namespace, quiet: Hold
 
 def test_a_preemptor_passes_the_claimant_by(namespace: Namespace, quiet: Holds) -> None:
     important = f"{namespace.name}-important"
-    priority = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": important},
-        "value": 1000,
-    }
-    namespace.apply(priority)
+    namespace.apply(priority_class(important))
     try:
         db, web, _ = namespace.start(placed("db", "2"), placed("web", "1"), placed("api", "1"))
         hold = quiet.create(db, "3", payers={"web-2": web})

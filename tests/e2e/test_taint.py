@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.holds import install
-from support.namespace import IDLE, condition, pod
+from support.namespace import IDLE, condition, pod, priority_class
 from support.operators import SYSTEM, start_operator
 from support.scenes import SLOWLY
 from support.schedulers import stock
@@ -44,13 +44,7 @@ def test_a_preemptor_of_another_scheduler_passes_the_claimant_by(stage: Scene) -
     """Without the taint it kills the claimant: `make bench-thieves` shows it."""
     space, testbed = stage.space, stage.space.testbed
     important = f"{space.name}-important"[:63]
-    priority = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": important},
-        "value": 1000,
-    }
-    space.apply(priority)
+    space.apply(priority_class(important))
     try:
         stage.boot(db="2", web="2")
         stage.requests.grow("grow", vm="db", resources={"cpu": "4"}, transfer=SLOWLY)

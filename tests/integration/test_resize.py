@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from support.namespace import IDLE, Size, condition, describe, pod
+from support.namespace import IDLE, Size, condition, describe, pod, priority_class
 from support.waiting import stays, until
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ def test_of_two_deferred_resizes_the_older_wins_at_equal_priority(namespace: Nam
 
 def test_of_two_deferred_resizes_the_higher_priority_wins(namespace: Namespace, extra_node: str) -> None:
     important = f"{namespace.name}-important"
-    namespace.apply(
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": important}, "value": 1000}
-    )
+    namespace.apply(priority_class(important))
     try:
         namespace.start(
             vm("older", extra_node, cpu="1", memory="1Gi"), vm("important", extra_node, cpu="1", memory="1Gi", priorityClassName=important),

@@ -61,6 +61,11 @@ def pod(
     }  # fmt: skip
 
 
+def priority_class(name: str, value: int = 1000) -> Json:
+    """Describe a priority above that of other pods."""
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+
+
 # Ends at once when asked to, as a well-behaved server does.
 IDLE = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 

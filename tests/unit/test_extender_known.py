@@ -98,6 +98,15 @@ def test_a_hold_that_cannot_be_read_keeps_its_node_closed_until_it_is_gone() -> 
     assert not found.barred()
 
 
+def test_a_hold_that_can_be_read_again_is_closed_for_its_own_reason_only() -> None:
+    found = known()
+    found.put_hold(hold(expiresAt="when the cows come home"))
+    found.put_hold(hold("2"))
+    assert found.barred() == {"n1": "room on it is held for db"}
+    found.put_hold(hold("3", "Released"))
+    assert not found.barred()
+
+
 def test_a_migration_that_cannot_be_read_ends_nobody() -> None:
     found = known()
     meta = {

@@ -87,7 +87,7 @@ class TestHolds:
 class TestBinding:
     def may(self, name: str, item: Any, **more: Any) -> str:
         known = world(*more.pop("pods", (DB, WEB, ELSEWHERE)), **more)
-        return rules.may_bind(known, known.nodes[name], item)
+        return rules.may_bind(known, known.nodes[name], item, rules.closed(known.holds.values()))
 
     def test_a_held_node_is_closed_to_everybody(self) -> None:
         assert "room on it is held for db" in self.may("n1", ELSEWHERE, holds=(FRESH,), capacity=9)
@@ -96,9 +96,9 @@ class TestBinding:
 
     def test_room_is_counted_again_with_those_that_are_just_being_bound(self) -> None:
         node = Node("n2", Room(1000))
-        assert not rules.may_bind(world(), node, ELSEWHERE)
+        assert not rules.may_bind(world(), node, ELSEWHERE, {})
         full = rules.with_placed(node, [pod("first", 1, "n2"), pod("elsewhere", 1, "n1")])
-        assert "has not enough room" in rules.may_bind(world(), full, ELSEWHERE)
+        assert "has not enough room" in rules.may_bind(world(), full, ELSEWHERE, {})
         assert rules.with_placed(full, [pod("first", 1, "n2")]) == full
 
     def test_a_receiver_does_not_come_to_the_node_that_its_guest_leaves(self) -> None:

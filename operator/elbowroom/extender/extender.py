@@ -157,8 +157,7 @@ class Extender:
         if pod is None or node is None:
             return f"there is no {'pod of that UID' if pod is None else f'node {args.node}'}"
         late = "" if self._leader.sure else "this extender does not lead any more: another one may be binding pods"
-        closed = known.barred().get(args.node, "")
-        return closed or rules.may_bind(known.store, node, pod) or late or await self._bound(args, pod)
+        return rules.may_bind(known.store, node, pod, known.barred()) or late or await self._bound(args, pod)
 
     async def _bound(self, args: BindArgs, pod: Pod) -> str:
         known = self._known

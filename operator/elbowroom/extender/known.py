@@ -48,10 +48,11 @@ class Known(View):
             _log.warning("the hold %s cannot be read, its node stays closed: %s", uid, error)
             self.unreadable[uid] = str(body.get("spec", {}).get("node", ""))
             return
+        self.unreadable.pop(uid, None)
         claimant = body["spec"]["claimant"]["uid"]
         before = self.store.holds.get(claimant)
         super().put_hold(body)
-        known = self.bodies.get(body["metadata"]["uid"])
+        known = self.bodies.get(uid)
         if known is not None:
             phase = HoldPhase(known.get("status", {}).get("phase", "Pending"))
             hold = replace(self.store.holds[claimant], phase=phase)

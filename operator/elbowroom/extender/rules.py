@@ -83,9 +83,9 @@ def score(node: Node | None, asked: Room) -> int:
     )
 
 
-def may_bind(world: World, node: Node, pod: Pod) -> str:
-    """Say why a pod must not be bound to a node; nothing where it may."""
-    if (why := closed(world.holds.values()).get(node.name)) is not None:
+def may_bind(world: World, node: Node, pod: Pod, barred: Mapping[str, str]) -> str:
+    """Say why a pod must not be bound to a node; nothing where it may. `barred` are nodes that nobody may come to."""
+    if (why := barred.get(node.name)) is not None:
         return f"{node.name}: {why}"
     if roles(world).avoids(pod.namespace, pod.name) == node.name:
         return f"{node.name}: it is the node that its guest leaves"
