@@ -122,13 +122,13 @@ class Stage:
         self.clear()
         return Swap(seconds, gang.refused_by_kubelet, killed)
 
-    def by_request(self, node: str) -> Swap:
+    def by_request(self, node: str, **spec: Any) -> Swap:
         """Ask the operator: a VM that is on the node is moved, the claimant grows."""
         self._number += 1
         self.fill(node, neighbour=False)
         name = self.name("grow")
         began = time.monotonic()
-        self._requests.grow(name, pod=self.name("claimant"), resources={"cpu": "4"}, deadline="55s")
+        self._requests.grow(name, pod=self.name("claimant"), resources={"cpu": "4"}, **{"deadline": "55s", **spec})
         # Until then nobody has promised anything to anybody, and a preemptor would be in its right.
         until("the room is held", lambda: condition(self._requests.get(name), "RoomHeld").get("status") == "True")
         with Gang(self.space, node, self._number):

@@ -12,7 +12,7 @@ import re
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
@@ -21,7 +21,7 @@ import yaml
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -111,6 +111,8 @@ class Ambush:
         """Say for whom, and what to wait for; with `inside`, the door is in the testbed's own network."""
         self._config, self._user, self._moment = testbed.api.configuration, user, moment
         self._server = "https://10.96.0.1" if inside else self._config.host
+        self.behind = 0.0
+        """For how many seconds the news of watches are kept back."""
         self._strike: Callable[[], None] = lambda: None
         self._striking = False
         self._loop = asyncio.new_event_loop()
@@ -207,7 +209,8 @@ class Ambush:
                 if here is Fate.SEEN and answer.ok:  # what was refused has not been written
                     await self._loop.run_in_executor(self._hands, self._kill)
                 if here in (None, Fate.SEEN, Fate.SECOND):
-                    return await _hand_over(request, answer)
+                    behind = self.behind if "watch" in request.query else 0.0
+                    return await _hand_over(request, answer, behind)
                 await answer.read()
                 self.arrived.set()
         self._kill()
@@ -223,13 +226,37 @@ class Ambush:
             self.struck.set()
 
 
-async def _hand_over(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
+async def _hand_over(request: web.Request, answer: ClientResponse, behind: float) -> web.StreamResponse:
     """Pass an answer on piece by piece: it may be a watch."""
     headers = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
     response = web.StreamResponse(status=answer.status, headers=headers)
     with suppress(ConnectionResetError):  # the caller was killed
         await response.prepare(request)
-        async for piece in answer.content.iter_any():
-            await response.write(piece)
+        async with aclosing(_kept_back(answer, behind)) as pieces:
+            async for piece in pieces:
+                await response.write(piece)
         await response.write_eof()
     return response
+
+
+async def _kept_back(answer: ClientResponse, seconds: float) -> AsyncIterator[bytes]:
+    """Return the pieces of an answer, each so long after it has come."""
+    loop = asyncio.get_running_loop()
+    come: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
+
+    async def read() -> None:
+        try:
+            async for piece in answer.content.iter_any():
+                come.put_nowait((loop.time() + seconds, piece))
+        finally:
+            come.put_nowait(None)
+
+    reader = asyncio.create_task(read())
+    try:
+        while (item := await come.get()) is not None:
+            due, piece = item
+            await asyncio.sleep(due - loop.time())
+            yield piece
+        await reader
+    finally:
+        reader.cancel()

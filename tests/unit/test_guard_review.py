@@ -45,12 +45,13 @@ class Cluster:
 
 
 def review(  # noqa: PLR0913
-    resource: str, sub: str, what: object, *, before: object = None, name: str = "thief", user: str = "jane"
-) -> bytes:
+    resource: str, sub: str, what: object, *, before: object = None, name: str = "thief", user: str = "jane",
+    groups: tuple[str, ...] = ("g",),
+) -> bytes:  # fmt: skip
     request = {
         "uid": "42", "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": resource}, "subResource": sub, "name": name,
-        "namespace": "shop", "operation": "CREATE", "userInfo": {"username": user, "groups": ["g"]}, "object": what,
+        "namespace": "shop", "operation": "CREATE", "userInfo": {"username": user, "groups": groups}, "object": what,
         "oldObject": before, "dryRun": False,
     }  # fmt: skip
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
@@ -99,9 +100,11 @@ def test_a_new_pod_has_no_uid_and_perhaps_no_name() -> None:
 
 
 def test_a_static_pod_passes_with_a_warning_that_its_maker_sees() -> None:
-    found = answer(review("pods", "", pod(node="n1", annotations={"kubernetes.io/config.mirror": "x"})))
+    mirror = pod(node="n1", annotations={"kubernetes.io/config.mirror": "x"})
+    found = answer(review("pods", "", mirror, user="system:node:n1", groups=("system:nodes", "system:authenticated")))
     assert found["allowed"]
     assert "a static pod cannot be refused" in found["warnings"][0]
+    assert not answer(review("pods", "", mirror))["allowed"]  # an annotation that anybody can write
 
 
 def test_the_probe_is_refused_whatever_is_held() -> None:

@@ -25,6 +25,8 @@ PROBE_NODE: Final = "elbowroom-guard-probe"
 """No node has this name: a pod that asks for it is refused, which shows that the guard is asked."""
 PROBED: Final = "the guard is asked"
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_KUBELETS: Final = "system:nodes"
+"""Who makes mirrors of static pods. Anybody may write the annotation, and a scheduler would count a pod that only has that."""
 _PROBE: Final = Verdict(allowed=False, message=PROBED, code=rules.NEVER)
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What the API server takes for a name."""
@@ -48,6 +50,7 @@ class _Resource(_Slim):
 
 class _User(_Slim):
     username: str = ""
+    groups: tuple[str, ...] = ()
 
 
 class _Request(_Slim):
@@ -158,7 +161,7 @@ class Reviewer:
         node = found.spec.node_name
         if node == PROBE_NODE:
             return _PROBE
-        static = _MIRROR in found.metadata.annotations
+        static = _MIRROR in found.metadata.annotations and _KUBELETS in request.user_info.groups
         return rules.creation(self._book, node, _asked(found), static=static)
 
     async def _evicted(self, request: _Request) -> Verdict:

@@ -6,6 +6,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,10 @@ func (o Options) server() (*options.KubeletServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Static pods: a folder that is not there when the kubelet starts is looked for every 20 s only.
+	if err := os.MkdirAll(o.Dir+"/manifests", 0o755); err != nil {
+		return nil, err
+	}
 	server.HostnameOverride, server.NodeIP = o.Name, o.IP
 	server.KubeConfig, server.RootDirectory, server.CertDirectory = o.Kubeconfig, o.Dir, o.Dir+"/pki"
 	// The default is a folder of the machine outside the testbed's.
@@ -100,6 +105,7 @@ func (o Options) configure(c *kubeletconfig.KubeletConfiguration) {
 	c.Authentication.X509.ClientCAFile = o.CAFile
 	c.Authorization.Mode = kubeletconfig.KubeletAuthorizationModeWebhook
 	c.PodLogsDir, c.MaxPods = o.Dir+"/logs", o.Pods
+	c.StaticPodPath = o.Dir + "/manifests"
 	c.ResolverConfig = ""
 	c.ClusterDomain = "cluster.local"
 	if o.DNS != "" {
