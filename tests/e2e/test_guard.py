@@ -83,6 +83,27 @@ def test_an_autoscaler_may_touch_the_claimant_and_its_neighbour_later(held: Scen
     evict(space, "api")
 
 
+def test_a_static_pod_cannot_be_refused_and_is_told(stage: Scene) -> None:
+    """Its kubelet runs it, whatever the API server says of its mirror."""
+    stage.boot(db="2", web="1")
+    stage.requests.grow("grow", vm="db", resources={"cpu": "4"}, transfer=SLOWLY)
+    stage.until_copying()
+    described = pod("static", IDLE, cpu="1")
+    described["metadata"]["namespace"] = stage.space.name
+    manifest = stage.space.testbed.directory / "nodes" / "node-1" / "kubelet" / "manifests" / "static.json"
+    manifest.write_text(json.dumps(described))
+    try:
+        stage.until_reason("grow", "NobodyMovable")
+        taken = next(line for line in stage.events("grow") if line.startswith("RoomTaken"))
+        assert f"taken on node-1 by {stage.space.name}/static-node-1" in taken
+        assert stage.lives("web") == "node-1"
+    finally:
+        manifest.unlink()
+    stage.requests.until("grow", "Succeeded")
+    assert stage.has("db").cpu == 4000
+    stage.witness.assert_kept(stage.space.name, stolen=True)
+
+
 def test_a_guard_that_is_down_stops_nobody_and_the_request_says_so(stage: Scene) -> None:
     stage.boot(db="2", web="2")
     stage.requests.grow("grow", vm="db", resources={"cpu": "4"}, transfer=SLOWLY)

@@ -1,7 +1,7 @@
 """All the thieves of the design's table at once, while the guard is up, restarted, down, or behind with its news.
 
 Two nodes of 8 cores, a stock scheduler beside ours, and a taint against that one. What the guard cannot keep out when it
-is not asked, or does not know yet, is told; and whatever happens, no guest is lost or doubled and nobody is killed.
+is not asked, or does not know yet, is told; and whatever happens, no guest is lost or doubled, and no claimant is killed while room is held for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from support.inside import Inside
     from support.scenes import Scene
-    from support.witness import Witness
 
 ALONE = 9443
 """Where a guard of our own listens, beside the deployed ones."""
@@ -111,18 +110,15 @@ def entered(name: str, cluster: Testbed, standing: Inside, folder: Path) -> Abst
 
 
 @pytest.mark.parametrize("state", ["up", "restarted"])
-def test_nobody_gets_held_room(
-    state: str, stage: Scene, cluster: Testbed, standing: Inside, witness: Witness, tmp_path: Path
-) -> None:
+def test_nobody_gets_held_room(state: str, stage: Scene, cluster: Testbed, standing: Inside, tmp_path: Path) -> None:
     stage.boot(web="3")
     acts = Stage(stage.space, stage.requests)
     with entered(state, cluster, standing, tmp_path):
         swap = acts.by_request("node-1", transfer={"bandwidth": "12Mi"} if state == "restarted" else {})
     assert swap.seconds is not None
     assert not swap.killed
-    assert not witness.sent_away(stage.space.name)
     assert stage.lives("web") == "node-2"
-    stage.witness.assert_kept(stage.space.name)
+    stage.witness.assert_kept(stage.space.name, crowd=True)
 
 
 @pytest.mark.parametrize("state", ["down", "behind"])
@@ -132,10 +128,11 @@ def test_who_slips_in_is_told_and_harms_nobody(
     stage.boot(web="3")
     acts = Stage(stage.space, stage.requests)
     with entered(state, cluster, standing, tmp_path):
-        swap = acts.by_request("node-1")
-    assert not swap.killed
+        acts.by_request("node-1")
+    # Once the request has given up, nobody protects its claimant from a preemptor any more.
+    assert not stage.witness.killed(stage.space.name)
     said = stage.events(acts.name("grow"))
-    # Loops of bindings and node names against a node without a guard: some come through before the copy is over.
-    assert any(line.startswith("RoomTaken") and f"by {stage.space.name}/" in line for line in said), said
+    # Loops of bindings and node names, and a resize, against a node that nobody guards: some come before the copy is over.
+    assert any(line.startswith("RoomTaken") for line in said), "\n".join(said)
     assert stage.lives("web") in ("node-1", "node-2")
-    stage.witness.assert_kept(stage.space.name, stolen=True)
+    stage.witness.assert_kept(stage.space.name, stolen=True, crowd=True)

@@ -12,7 +12,7 @@ import re
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
@@ -21,7 +21,7 @@ import yaml
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -112,7 +112,7 @@ class Ambush:
         self._config, self._user, self._moment = testbed.api.configuration, user, moment
         self._server = "https://10.96.0.1" if inside else self._config.host
         self.behind = 0.0
-        """For how many seconds the news of watches are kept back."""
+        """For how many seconds at least the news of watches are kept back."""
         self._strike: Callable[[], None] = lambda: None
         self._striking = False
         self._loop = asyncio.new_event_loop()
@@ -227,36 +227,14 @@ class Ambush:
 
 
 async def _hand_over(request: web.Request, answer: ClientResponse, behind: float) -> web.StreamResponse:
-    """Pass an answer on piece by piece: it may be a watch."""
+    """Pass an answer on piece by piece, each so late: it may be a watch."""
     headers = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
     response = web.StreamResponse(status=answer.status, headers=headers)
     with suppress(ConnectionResetError):  # the caller was killed
         await response.prepare(request)
-        async with aclosing(_kept_back(answer, behind)) as pieces:
-            async for piece in pieces:
-                await response.write(piece)
+        async for piece in answer.content.iter_any():
+            if behind:
+                await asyncio.sleep(behind)
+            await response.write(piece)
         await response.write_eof()
     return response
-
-
-async def _kept_back(answer: ClientResponse, seconds: float) -> AsyncIterator[bytes]:
-    """Return the pieces of an answer, each so long after it has come."""
-    loop = asyncio.get_running_loop()
-    come: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
-
-    async def read() -> None:
-        try:
-            async for piece in answer.content.iter_any():
-                come.put_nowait((loop.time() + seconds, piece))
-        finally:
-            come.put_nowait(None)
-
-    reader = asyncio.create_task(read())
-    try:
-        while (item := await come.get()) is not None:
-            due, piece = item
-            await asyncio.sleep(due - loop.time())
-            yield piece
-        await reader
-    finally:
-        reader.cancel()

@@ -179,17 +179,24 @@ class Witness:
 
     # Judging
 
-    def assert_kept(self, namespace: str, *, broken: tuple[str, ...] = (), stolen: bool = False) -> None:
+    def assert_kept(
+        self, namespace: str, *, broken: tuple[str, ...] = (), stolen: bool = False, crowd: bool = False
+    ) -> None:
         """Check all that has to be true of what has happened, and of what is left.
 
-        `broken` are VMs whose guests the test itself has harmed; `stolen` is said by a test that takes held room.
+        `broken` are VMs whose guests the test itself has harmed; `stolen` is said by a test that takes held room, and
+        `crowd` by one that makes pods past all schedulers also where nothing is held: a kubelet may refuse those.
         """
         self.until_now()
         with self._lock:
             history = sorted(self._history, key=lambda item: item.version)
+        if not crowd:
+            refused = [_name(item) for item in history if item.body.get("status", {}).get("reason") in _REFUSED]
+            assert not refused, f"a kubelet had no room for {refused}"
         self._assert_no_overcommit(history)
         if not stolen:
             self._assert_no_theft(history, namespace)
+            assert not (refused := self.sent_away(namespace)), f"while room was held, a kubelet had none for {refused}"
         self._assert_guests(history, namespace, broken)
         self._assert_nothing_left(history, namespace)
 
@@ -215,6 +222,22 @@ class Witness:
                     came[moment.uid] = ""
         return refused
 
+    def killed(self, namespace: str) -> list[str]:
+        """Return the claimants that somebody has deleted while room was held for them."""
+        self.until_now()
+        with self._lock:
+            history = sorted(self._history, key=lambda item: item.version)
+        held: dict[str, str] = {}
+        found: list[str] = []
+        for moment in history:
+            if moment.kind == "CapacityHold":
+                held.pop(moment.uid, None)
+                if not moment.gone and moment.body.get("status", {}).get("phase") == "Held":
+                    held[moment.uid] = moment.body["spec"]["claimant"]["uid"]
+            elif moment.body["metadata"].get("namespace") == namespace and moment.uid in held.values():
+                found += [_name(moment)] if "deletionTimestamp" in moment.body["metadata"] else []
+        return found
+
     def _allocatable(self) -> dict[str, Sums]:
         nodes = self._testbed.plain(self._testbed.core.list_node())["items"]
         return {node["metadata"]["name"]: _sums([node["status"]["allocatable"]]) for node in nodes}
@@ -222,8 +245,6 @@ class Witness:
     def _assert_no_overcommit(self, history: list[Happening]) -> None:
         allocatable = self._allocatable()
         for moment, pods in _states(history, "Pod"):
-            status = moment.body.get("status", {})
-            assert status.get("reason") not in _REFUSED, f"{_name(moment)}: {status.get('message')}"
             node = moment.body["spec"].get("nodeName")
             if node in allocatable:
                 given = _total(_allocated(pod) for pod in pods.values() if pod["spec"].get("nodeName") == node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import msgspec
@@ -11,17 +10,9 @@ import pytest
 from elbowroom.cluster import slim
 from elbowroom.guard.review import PROBE_NODE, PROBED, Reviewer, ReviewError
 from elbowroom.guard.rules import Trust
-from support.kept import book
+from support.kept import binding, book, pod, review
 
 Json = dict[str, Any]
-
-
-def pod(name: str = "thief", *, cpu: str = "1", node: str = "", **meta: Any) -> Json:
-    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
-    return {
-        "metadata": {"name": name, "uid": name, "namespace": "shop", "resourceVersion": "1", **meta},
-        "spec": {"containers": [container], **({"nodeName": node} if node else {})},
-    }
 
 
 class Cluster:
@@ -44,19 +35,6 @@ class Cluster:
         return self._cordoned
 
 
-def review(  # noqa: PLR0913
-    resource: str, sub: str, what: object, *, before: object = None, name: str = "thief", user: str = "jane",
-    groups: tuple[str, ...] = ("g",),
-) -> bytes:  # fmt: skip
-    request = {
-        "uid": "42", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": resource}, "subResource": sub, "name": name,
-        "namespace": "shop", "operation": "CREATE", "userInfo": {"username": user, "groups": groups}, "object": what,
-        "oldObject": before, "dryRun": False,
-    }  # fmt: skip
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-
-
 def answer(text: bytes, cluster: Cluster | None = None) -> Json:
     trust = Trust("op", frozenset({"system:kube-scheduler"}))
     reviewer = Reviewer(book(), lambda: trust, cluster or Cluster())
@@ -68,10 +46,6 @@ def answer(text: bytes, cluster: Cluster | None = None) -> Json:
     )
     response: Json = found["response"]
     return response
-
-
-def binding(node: str = "n1") -> Json:
-    return {"metadata": {"name": "thief"}, "target": {"kind": "Node", "name": node}}
 
 
 @pytest.mark.parametrize(("resource", "sub"), [("pods", "binding"), ("bindings", "")])

@@ -26,7 +26,7 @@ PROBE_NODE: Final = "elbowroom-guard-probe"
 PROBED: Final = "the guard is asked"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _KUBELETS: Final = "system:nodes"
-"""Who makes mirrors of static pods. Anybody may write the annotation, and a scheduler would count a pod that only has that."""
+"""Who makes mirrors of static pods. Anybody may write the annotation, and schedulers would count whoever has it."""
 _PROBE: Final = Verdict(allowed=False, message=PROBED, code=rules.NEVER)
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What the API server takes for a name."""

@@ -95,7 +95,7 @@ class Guard:
         self._api, self._port, self._schedulers = api, port, schedulers
         self._book, self._operator, self._leaving = Book(), "", False
         self._renewed, self._certified = Renewed(source), asyncio.Event()
-        self._holds = Reflector(api, HOLDS, slim.Hold, self._book.put, self._book.drop)
+        self.holds = Reflector(api, HOLDS, slim.Hold, self._book.put, self._book.drop)
         self._reviewer = Reviewer(self._book, self._trust, LiveLookup(api))
 
     def _trust(self) -> Trust:
@@ -103,18 +103,18 @@ class Guard:
 
     def stale(self) -> str:
         """Say why this replica must not be asked; nothing where it may."""
-        if not self._operator or not self._holds.synced.is_set():
+        if not self._operator or not self.holds.synced.is_set():
             return "the holds have not been read yet"
-        silence = time.monotonic() - self._holds.heard_at
+        silence = time.monotonic() - self.holds.heard_at
         return f"the API server was last heard of {silence:.0f} s ago" if silence > _FRESH_SECONDS else ""
 
     async def run(self) -> None:
         """Answer until cancelled, and a little longer."""
         try:
             async with asyncio.TaskGroup() as group:
-                work = [group.create_task(item) for item in (self._holds.run(), self._keep_certificate())]
+                work = [group.create_task(item) for item in (self.holds.run(), self._keep_certificate())]
                 try:
-                    await self._know_myself()
+                    await self.know_myself()
                     await self._certified.wait()
                     await self._serve()
                 finally:
@@ -123,7 +123,7 @@ class Guard:
         finally:
             await self._api.close()
 
-    async def _know_myself(self) -> None:
+    async def know_myself(self) -> None:
         """Find out what the operator is called: all replicas, and the one that acts, have one account."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         while not self._operator:
@@ -144,10 +144,7 @@ class Guard:
             await asyncio.sleep(_CERTIFICATE_SECONDS if self._certified.is_set() else _AGAIN_SECONDS)
 
     async def _serve(self) -> None:
-        app = web.Application(client_max_size=_LARGEST)
-        app.router.add_post("/admit", self._admit)
-        app.router.add_get("/readyz", self._readyz)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=2.0)
         await runner.setup()
         try:
             try:
@@ -161,6 +158,13 @@ class Guard:
             self._leaving = True
             await asyncio.sleep(_LEAVING_SECONDS)
             await runner.cleanup()
+
+    def application(self) -> web.Application:
+        """Return what is served, without the door."""
+        app = web.Application(client_max_size=_LARGEST)
+        app.router.add_post("/admit", self._admit)
+        app.router.add_get("/readyz", self._readyz)
+        return app
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         stale = "it is about to end" if self._leaving else self.stale()

@@ -15,7 +15,7 @@ func enterRoot(spec Spec) error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	root := spec.Root
-	layers := "lowerdir=/,upperdir=" + root.Upper + ",workdir=" + root.Work
+	layers := "lowerdir=" + root.Lower + ",upperdir=" + root.Upper + ",workdir=" + root.Work
 	if err := unix.Mount("overlay", root.Merged, "overlay", 0, layers); err != nil {
 		return fmt.Errorf("mount the container's root: %w", err)
 	}

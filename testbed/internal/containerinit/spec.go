@@ -35,8 +35,8 @@ type Spec struct {
 
 // Root is the container's file system: the machine's own as the lower layer, and a layer for what is written.
 type Root struct {
-	Upper, Work, Merged string
-	ReadOnly            bool
+	Lower, Upper, Work, Merged string
+	ReadOnly                   bool
 	// Carry are mount points of the machine that the lower layer does not show, because an overlay stops at mounts.
 	// Containers can read them.
 	Carry []string

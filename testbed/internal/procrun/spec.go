@@ -2,6 +2,8 @@ package procrun
 
 import (
 	"bufio"
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,13 +20,16 @@ const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 // specFor translates what the kubelet asks for into what the container's first process does.
 func (r *Runtime) specFor(c *container) (containerinit.Spec, error) {
-	folder := r.Images.folder(c.image)
-	args, err := commandLine(c.config, c.image, folder)
+	image, err := r.Images.find(c.image)
+	if err != nil {
+		return containerinit.Spec{}, err
+	}
+	args, err := commandLine(c.config, c.image, image)
 	if err != nil {
 		return containerinit.Spec{}, err
 	}
 	security := c.config.GetLinux().GetSecurityContext()
-	user, home, err := userOf(security)
+	user, home, err := userOf(security, image)
 	if err != nil {
 		return containerinit.Spec{}, err
 	}
@@ -40,29 +45,37 @@ func (r *Runtime) specFor(c *container) (containerinit.Spec, error) {
 	for _, mount := range c.config.Mounts {
 		mounts = append(mounts, containerinit.Mount{Source: mount.HostPath, Target: mount.ContainerPath, ReadOnly: mount.Readonly})
 	}
+	carry, hide := r.Carry, r.Hide
+	if image.root != "" {
+		carry, hide = nil, nil // nothing of this machine is in there
+	}
 	return containerinit.Spec{
-		Args: args, Env: environment(c.config, folder, hostname, home), Dir: c.config.WorkingDir, Hostname: hostname, Terminal: c.config.Tty,
+		Args: args, Env: environment(c.config, image, hostname, home), Dir: cmp.Or(c.config.WorkingDir, image.config.WorkingDir), Hostname: hostname, Terminal: c.config.Tty,
 		Root: containerinit.Root{
-			Upper: filepath.Join(c.dir, "upper"), Work: filepath.Join(c.dir, "work"), Merged: filepath.Join(c.dir, "root"),
-			ReadOnly: security.GetReadonlyRootfs(), Carry: r.Carry, Hide: r.Hide,
+			Lower: cmp.Or(image.root, "/"), Upper: filepath.Join(c.dir, "upper"), Work: filepath.Join(c.dir, "work"), Merged: filepath.Join(c.dir, "root"),
+			ReadOnly: security.GetReadonlyRootfs(), Carry: carry, Hide: hide,
 		},
 		Mounts: mounts, User: user, OOMScore: int(c.resources.GetOomScoreAdj()), Privileged: security.GetPrivileged(),
 		Capabilities: capabilities, NoNewPrivs: security.GetNoNewPrivs(),
 	}, nil
 }
 
-// commandLine is the container's command and arguments; where it has no command, its image's entrypoint stands in.
-func commandLine(config *runtimeapi.ContainerConfig, image, folder string) ([]string, error) {
-	command := config.Command
-	if len(command) == 0 && folder != "" {
-		if entrypoint := filepath.Join(folder, "entrypoint"); isExecutable(entrypoint) {
+// commandLine is the container's command and arguments; what it leaves out is its image's.
+func commandLine(config *runtimeapi.ContainerConfig, name string, image image) ([]string, error) {
+	command, arguments := config.Command, config.Args
+	if len(command) == 0 {
+		command = image.config.Entrypoint
+		if len(arguments) == 0 {
+			arguments = image.config.Cmd
+		}
+		if entrypoint := filepath.Join(image.programs, "entrypoint"); image.programs != "" && isExecutable(entrypoint) {
 			command = []string{entrypoint}
 		}
 	}
-	args := slices.Concat(command, config.Args)
+	args := slices.Concat(command, arguments)
 	if len(args) == 0 {
 		return nil, fmt.Errorf("image %q is only a name in the testbed: give the container a command, "+
-			"or map the image to a folder with an executable named entrypoint (testbed image add)", image)
+			"or map the image to a folder with an executable named entrypoint (testbed image add)", name)
 	}
 	return args, nil
 }
@@ -72,32 +85,39 @@ func isExecutable(path string) bool {
 	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }
 
-func environment(config *runtimeapi.ContainerConfig, folder, hostname, home string) []string {
+func environment(config *runtimeapi.ContainerConfig, image image, hostname, home string) []string {
 	path := standardPath
-	if folder != "" {
-		path = folder + ":" + path
+	if image.programs != "" {
+		path = image.programs + ":" + path
 	}
 	env := []string{"PATH=" + path, "HOSTNAME=" + hostname, "HOME=" + home}
 	if config.Tty {
 		env = append(env, "TERM=xterm")
 	}
+	wanted := slices.Clone(image.config.Env)
 	for _, variable := range config.Envs {
+		wanted = append(wanted, variable.Key+"="+string(variable.Value))
+	}
+	for _, entry := range wanted {
 		// The first of two entries wins in some programs and the last in others: keep one.
-		prefix := variable.Key + "="
-		env = slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, prefix) })
-		env = append(env, prefix+string(variable.Value))
+		name, _, _ := strings.Cut(entry, "=")
+		env = slices.DeleteFunc(env, func(known string) bool { return strings.HasPrefix(known, name+"=") })
+		env = append(env, entry)
 	}
 	return env
 }
 
-// userOf finds out who the container runs as, with the same defaults as an image without a USER: root.
-func userOf(security *runtimeapi.LinuxContainerSecurityContext) (user containerinit.User, home string, err error) {
+// userOf finds out who the container runs as: who the pod says, else who its image says, else root.
+func userOf(security *runtimeapi.LinuxContainerSecurityContext, image image) (user containerinit.User, home string, err error) {
+	if user.UID, user.GID, err = image.config.user(); err != nil {
+		return user, "", err
+	}
 	name := security.GetRunAsUsername()
 	if uid := security.GetRunAsUser(); uid != nil {
 		user.UID = uint32(uid.Value)
 	}
 	home = "/"
-	entry, found, err := findUser(name, user.UID)
+	entry, found, err := findUser(filepath.Join(cmp.Or(image.root, "/"), "etc/passwd"), name, user.UID)
 	if err != nil {
 		return user, "", err
 	}
@@ -120,8 +140,11 @@ type passwdEntry struct {
 	home     string
 }
 
-func findUser(name string, uid uint32) (passwdEntry, bool, error) {
-	file, err := os.Open("/etc/passwd")
+func findUser(path, name string, uid uint32) (passwdEntry, bool, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return passwdEntry{}, false, nil // an image with hardly more than one program
+	}
 	if err != nil {
 		return passwdEntry{}, false, err
 	}
