@@ -168,8 +168,8 @@ def page(orders: list[Order]) -> str:
 has waited for it. All of these want them too, at once: three pending pods of our scheduler and three of a stock scheduler beside it, a preemptor of higher priority of
 each, a loop of bare Bindings, a loop of pods that name the node, a resize that comes in this very moment, and a second scale request. By hand the neighbour is a pod
 that is deleted; with Elbowroom it is a VM that is moved to the other node, there and back again, and the thieves come as soon as the room is held: before that nobody
-has promised it to anybody. Stolen: the claimant did not get its size, within 15 s by hand, by
-its request's deadline with Elbowroom. Killed: it was removed itself. OutOfcpu: pods of thieves that a kubelet has sent away, with Elbowroom those that came while the room was held. Seconds are from the first call to the new
+has promised it to anybody. Stolen: by hand, the claimant did not get its size within 15 s; with Elbowroom, somebody else took room that was held, or the claimant did not get its
+size by its request's deadline. Killed: it was removed itself. OutOfcpu: pods of thieves that a kubelet has sent away, with Elbowroom those that came while the room was held. Seconds are from the first call to the new
 size; with Elbowroom that has plan, hold, receiver and copy in it.
 
 Measured on {datetime.now(UTC):%Y-%m-%d} on {os.cpu_count()} cores.

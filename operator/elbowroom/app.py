@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from elbowroom.drivers.client import RunnerClient
 from elbowroom.drivers.qemu import QemuDriver
 from elbowroom.guard.watch import GuardWatch
 from elbowroom.handlers import registry
+from elbowroom.health import HealthServer, why_dead, why_not_ready
 from elbowroom.leader import Leader
 from elbowroom.reconcile import Reconciler
 from elbowroom.runner.tls import Identity
@@ -54,13 +56,18 @@ class CertificateError(StartError):
 class Operator:
     """One operator, of which several may run."""
 
-    def __init__(self, api: Api, core: client.CoreV1Api, namespace: str, identity: str, settings: Settings) -> None:
-        """Take what it works with."""
+    def __init__(  # noqa: PLR0913
+        self, api: Api, core: client.CoreV1Api, namespace: str, identity: str, settings: Settings,
+        *, health_port: int = 0,
+    ) -> None:  # fmt: skip
+        """Take what it works with, and where the kubelet may ask how it is."""
         self._api = api
+        self._health = HealthServer(health_port, self.why_dead, self.why_not_ready)
+        self._knows, self._audited_at = False, 0.0
         self._keeper = Keeper(core, namespace, lambda: datetime.now(UTC))
         self._context: ssl.SSLContext | None = None
         self._runners = RunnerClient(self._operator_context, tries=2)
-        driver = QemuDriver(self._runners)
+        driver = QemuDriver(self._runners, settings.scheduler)
         self.view = View(driver)
         self.reconciler = Reconciler(api, driver, self.view, settings.policy(), Recorder(api, identity))
         self._leader = Leader(api, namespace, identity)
@@ -97,13 +104,30 @@ class Operator:
 
     # Running
 
+    def why_not_ready(self) -> str:
+        """Say why it cannot be counted on; nothing where it can."""
+        return why_not_ready(self._leader, self._heard(), time.monotonic(), knows=self._knows)
+
+    def why_dead(self) -> str:
+        """Say why it has to be started anew; nothing where that would not help."""
+        return why_dead(self._leader, self._heard(), time.monotonic(), knows=self._knows)
+
+    def _heard(self) -> dict[str, float]:
+        # Our own kinds are read whole once a minute.
+        return {"nodes": self._nodes.heard_at, "pods": self._pods.heard_at, "requests and holds": self._audited_at}
+
     async def run(self) -> None:
         """Lead, know everything, and work, until told to end."""
+        async with self._health:
+            await self._lead()
+
+    async def _lead(self) -> None:
         try:
             await self._leader.acquire()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
                 await self._know_everything()
+                self._knows = True
                 _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.shapes)})
                 later = [self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever()]
                 later += [] if self._guard is None else [self._guard.run()]
@@ -167,6 +191,7 @@ class Operator:
                 put(body)
             for uid in known - {body["metadata"]["uid"] for body in found}:
                 drop(uid)
+        self._audited_at = time.monotonic()
 
     async def _read(self, plural: str) -> list[Json]:
         try:

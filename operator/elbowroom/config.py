@@ -42,6 +42,9 @@ class Settings(Model):
     guard: GuardSettings | None = None
     """The guard is served beside this operator, who finds out whether it is asked."""
 
+    scheduler: Name | None = None
+    """The scheduler that places receivers, which has to keep to holds; without it, the neighbour's own."""
+
     moves_per_node: Annotated[int, Field(ge=1)] | None = None
     moves_in_cluster: Annotated[int, Field(ge=1)] | None = None
     rest: Duration | None = None
@@ -58,7 +61,7 @@ class Settings(Model):
     def policy(self) -> Policy:
         """Return them as the core knows them."""
         found: dict[str, Any] = {}
-        for name, value in self.model_dump(exclude_none=True, exclude={"guard"}).items():
+        for name, value in self.model_dump(exclude_none=True, exclude={"guard", "scheduler"}).items():
             if name == "guest_spare":
                 found[name] = quantity_bytes(value)
             else:

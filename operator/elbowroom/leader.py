@@ -39,6 +39,8 @@ class Leader:
         self._seen: tuple[str, float] = ("", 0.0)
         self.leads = False
         self._renewed = -_RENEW_WITHIN
+        self.heard_at = time.monotonic()
+        """When the Lease was last seen, by the monotonic clock."""
 
     @property
     def sure(self) -> bool:
@@ -94,6 +96,7 @@ class Leader:
             found = await self._api.get(f"{self._folder}/{self._name}")
         except NotFoundError:
             found = None
+        self.heard_at = time.monotonic()
         if found is not None:
             spec: Json = found.get("spec", {})
             holder = spec.get("holderIdentity", "")

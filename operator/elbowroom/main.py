@@ -19,9 +19,12 @@ from prometheus_client import start_http_server
 from elbowroom.app import Operator, StartError
 from elbowroom.cluster.client import Api, ApiError
 from elbowroom.config import ConfigError, GuardSettings, Settings, load
+from elbowroom.core.duration import InvalidDurationError, seconds
 from elbowroom.extender.app import Address, ExtenderApp, ListenError
 from elbowroom.guard.server import PortError, new_guard
+from elbowroom.health import HealthPortError
 from elbowroom.leader import LostError
+from elbowroom.retire import LeftError, Retirement
 from elbowroom.runner.logs import set_up
 
 if TYPE_CHECKING:
@@ -36,6 +39,12 @@ def main() -> None:
     guard = commands.add_parser("guard", help="keep held room at the API server, beside an operator, until SIGTERM")
     for command in (operator, guard):
         command.add_argument("--config", type=Path, help="the operator's YAML file: what differs from the defaults")
+    operator.add_argument(
+        "--health-port", type=int, default=0, help="where the kubelet may ask for /healthz and /readyz", metavar="PORT"
+    )
+    retire = commands.add_parser("retire", help="before an uninstall: bring all to an end, and switch the operator off")
+    retire.add_argument("--deployment", default="elbowroom-operator", help="the operator's", metavar="NAME")
+    retire.add_argument("--within", type=_duration, default=600.0, help="how long it may take", metavar="DURATION")
     extender = commands.add_parser("extender", help="have a stock scheduler keep to holds, until SIGTERM")
     extender.add_argument(
         "--listen", type=_address, default=("127.0.0.1", 8888), help="where the scheduler asks", metavar="HOST:PORT"
@@ -43,7 +52,7 @@ def main() -> None:
     extender.add_argument(
         "--tls", type=Path, help="a folder with tls.crt and tls.key, and the ca.crt of who may ask", metavar="FOLDER"
     )
-    for command in (operator, guard, extender):
+    for command in (operator, guard, extender, retire):
         _add_common(command)
     arguments = parser.parse_args()
     set_up(logging.DEBUG if arguments.verbose else logging.INFO)
@@ -52,7 +61,7 @@ def main() -> None:
     for noisy in ("kubernetes", "urllib3", "asyncio", "aiohttp.access", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        work = {"operator": _operate, "guard": _guard, "extender": _extend}[arguments.command](arguments)
+        work = _WORK[arguments.command](arguments)
     except (ConfigError, ListenError) as error:
         parser.exit(2, f"elbowroom: {error}\n")
     if arguments.metrics_port:
@@ -84,6 +93,13 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _duration(text: str) -> float:
+    try:
+        return seconds(text)
+    except InvalidDurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _without_settings(record: logging.LogRecord) -> bool:
     """Take off what kopf puts on each of its records for itself: it cannot be written as JSON."""
     record.__dict__.pop("settings", None)
@@ -94,7 +110,10 @@ def _operate(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     settings = load(arguments.config) if arguments.config else Settings()
 
     async def run() -> None:
-        operator = Operator(Api.from_environment(), _core(), arguments.namespace, arguments.identity, settings)
+        api, core = Api.from_environment(), _core()
+        operator = Operator(
+            api, core, arguments.namespace, arguments.identity, settings, health_port=arguments.health_port
+        )
         await _until_terminated(operator.run())  # while it stands by; once it leads, kopf takes signals
 
     return run
@@ -130,6 +149,21 @@ def _extend(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     return run
 
 
+def _retire(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        retirement = Retirement(
+            Api.from_environment(), arguments.namespace, arguments.deployment, arguments.within
+        )  # fmt: skip
+        await _until_terminated(retirement.run())
+
+    return run
+
+
+_WORK: dict[str, Callable[[argparse.Namespace], Callable[[], Awaitable[None]]]] = {
+    "operator": _operate, "guard": _guard, "extender": _extend, "retire": _retire,
+}  # fmt: skip
+
+
 async def _until_terminated(work: Coroutine[None, None, None]) -> None:
     """Run something until SIGTERM, and let it clean up: a Lease is given back, for instance."""
     task = asyncio.create_task(work)
@@ -143,7 +177,7 @@ async def _to_its_end(work: Callable[[], Awaitable[None]]) -> int:
     code = 0
     try:
         await work()
-    except* (LostError, StartError, PortError, ListenError, ApiError) as errors:
+    except* (LostError, StartError, PortError, HealthPortError, ListenError, LeftError, ApiError) as errors:
         logging.getLogger(__name__).critical("; ".join(map(str, _leaves(errors))))
         code = 1
     return code

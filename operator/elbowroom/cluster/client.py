@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _TRIES: Final = 4
 _SECONDS: Final = 15.0

@@ -39,9 +39,9 @@ class QemuDriver:
     name: ClassVar[str] = "qemu"
     hands_over_itself: ClassVar[bool] = False
 
-    def __init__(self, client: RunnerClient) -> None:
-        """Take a client that speaks as the operator."""
-        self._client = client
+    def __init__(self, client: RunnerClient, scheduler: str | None = None) -> None:
+        """Take a client that speaks as the operator, and the scheduler that places receivers."""
+        self._client, self._scheduler = client, scheduler
 
     # About pods
 
@@ -63,7 +63,10 @@ class QemuDriver:
 
     def receiver_pod(self, pod: Pod, *, name: str, attempt: int, node: str | None = None) -> dict[str, Any]:
         """Build the receiver of a VM."""
-        return receiver_pod(pod, name=name, attempt=attempt, node=node)
+        built = receiver_pod(pod, name=name, attempt=attempt, node=node)
+        if self._scheduler is not None:
+            built["spec"]["schedulerName"] = self._scheduler
+        return built
 
     # About guests
 

@@ -164,7 +164,12 @@ class Guard:
         app = web.Application(client_max_size=_LARGEST)
         app.router.add_post("/admit", self._admit)
         app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/healthz", self._healthz)
         return app
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        # Who answers is alive: a restart would not make the API server speak.
+        return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         stale = "it is about to end" if self._leaving else self.stale()
