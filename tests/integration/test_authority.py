@@ -69,6 +69,13 @@ def test_a_vms_secret_is_made_kept_and_renewed(namespace: Namespace) -> None:
     asyncio.run(keeper.ensure_vm(identity))
     assert secret(namespace, name)["ca.crt"].count(b"BEGIN CERTIFICATE") == 2
 
+    namespace.kubectl("delete", "secret", name)
+    asyncio.run(keeper.ensure_vm(identity))  # somebody has deleted it
+    third = secret(namespace, name)
+    # Whoever leads next knows what was given out, and leaves it alone.
+    asyncio.run(Keeper(namespace.core, namespace.name, clock).ensure_vm(identity))
+    assert secret(namespace, name) == third
+
     asyncio.run(keeper.forget_vm(identity))
     asyncio.run(keeper.forget_vm(identity))
     assert name not in namespace.kubectl("get", "secrets", "-o", "name")
@@ -94,9 +101,31 @@ def test_somebody_elses_secret_is_left_alone(namespace: Namespace) -> None:
     name = vm_secret_name("db")
     namespace.kubectl("create", "secret", "generic", name, "--from-literal=mine=1")
     keeper = Keeper(namespace.core, namespace.name, Clock())
-    with pytest.raises(NotOursError, match=f"Secret {namespace.name}/{name} has no label"):
+    with pytest.raises(NotOursError, match=f"Secret {namespace.name}/{name} is not of the type"):
         asyncio.run(keeper.ensure_vm(Identity(namespace.name, "db")))
     assert secret(namespace, name) == {"mine": b"1"}
+    asyncio.run(keeper.forget_vm(Identity(namespace.name, "db")))
+    assert secret(namespace, name) == {"mine": b"1"}
+
+
+def test_a_namesake_of_a_secret_of_ours_is_not_deleted(namespace: Namespace) -> None:
+    keeper = Keeper(namespace.core, namespace.name, Clock())
+    identity = Identity(namespace.name, "db")
+    asyncio.run(keeper.ensure_vm(identity))
+    namespace.kubectl("delete", "secret", vm_secret_name("db"))
+    namespace.kubectl("create", "secret", "generic", vm_secret_name("db"), "--from-literal=mine=1")
+    asyncio.run(keeper.forget_vm(identity))
+    assert secret(namespace, vm_secret_name("db")) == {"mine": b"1"}
+
+
+def test_records_that_somebody_has_touched_cost_a_certificate_and_nothing_else(namespace: Namespace) -> None:
+    identity = Identity(namespace.name, "db")
+    asyncio.run(Keeper(namespace.core, namespace.name, Clock()).ensure_vm(identity))
+    first = secret(namespace, vm_secret_name("db"))
+    patch = '{"data":{"db":"[1]","web":"{}","api":"no"}}'
+    namespace.kubectl("patch", "configmap", f"elbowroom-certificates-{namespace.name}", "--type=merge", "-p", patch)
+    asyncio.run(Keeper(namespace.core, namespace.name, Clock()).ensure_vm(identity))
+    assert secret(namespace, vm_secret_name("db"))["tls.crt"] != first["tls.crt"]
 
 
 def test_a_damaged_authority_is_not_replaced_silently(namespace: Namespace) -> None:
