@@ -24,6 +24,14 @@ qemu:
 	@echo "Building the test guest from Debian's kernel and busybox ..."
 	@scripts/build-guest
 
+bin/helm: .venv/.complete tools/go.mod tools/go.sum
+	@scripts/build-tools
+
+# What has not changed is not built again: see scripts/build-image.
+.PHONY: images
+images: .venv/.complete .cache/guest/complete ## build the images of operator, runner and scheduler without a container engine, in .cache/images
+	@scripts/build-images
+
 .PHONY: build
 build: bin/testbed ## build bin/testbed and bin/kubectl
 
@@ -36,7 +44,7 @@ demo-down: ## stop the demo's cluster
 	@bin/testbed down --dir $(demo_dir)
 
 .PHONY: test
-test: bin/testbed qemu .cache/guest/complete ## run the tests, but for those of `make soak`
+test: bin/testbed bin/helm qemu .cache/guest/complete images ## run the tests, but for those of `make soak`
 	@scripts/setup-test-tools
 	@for module in scheduler testbed; do (cd $$module && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)) || exit; done
 	@$(python) -m pytest $(ARGS)
@@ -69,8 +77,8 @@ format: .venv/.complete ## put the code into shape
 	@PATH="$$(scripts/setup-go):$$PATH" gofmt -w scheduler testbed tests/guest bench/scheduler
 
 .PHONY: crds
-crds: .venv/.complete ## write crds/ anew from the models
-	@$(python) -m elbowroom.api.crds crds
+crds: .venv/.complete ## write crds/, and the chart's copy of it, anew from the models
+	@$(python) -m elbowroom.api.crds crds charts/elbowroom/files/crds
 
 .PHONY: states
 states: .venv/.complete ## draw docs/states.md anew from the code that decides

@@ -17,6 +17,7 @@ from kubernetes import client, config
 from prometheus_client import start_http_server
 
 from elbowroom.app import Operator, StartError
+from elbowroom.check import Check, CheckError
 from elbowroom.cluster.client import Api, ApiError
 from elbowroom.config import ConfigError, GuardSettings, Settings, load
 from elbowroom.core.duration import InvalidDurationError, seconds
@@ -39,12 +40,12 @@ def main() -> None:
     guard = commands.add_parser("guard", help="keep held room at the API server, beside an operator, until SIGTERM")
     for command in (operator, guard):
         command.add_argument("--config", type=Path, help="the operator's YAML file: what differs from the defaults")
-    operator.add_argument(
-        "--health-port", type=int, default=0, help="where the kubelet may ask for /healthz and /readyz", metavar="PORT"
-    )
     retire = commands.add_parser("retire", help="before an uninstall: bring all to an end, and switch the operator off")
     retire.add_argument("--deployment", default="elbowroom-operator", help="the operator's", metavar="NAME")
     retire.add_argument("--within", type=_duration, default=600.0, help="how long it may take", metavar="DURATION")
+    check = commands.add_parser("check", help="after an installation: is everything in its place?")
+    check.add_argument("--guard", action="store_true", help="there is to be a guard")
+    check.add_argument("--within", type=_duration, default=60.0, help="how long it may take", metavar="DURATION")
     extender = commands.add_parser("extender", help="have a stock scheduler keep to holds, until SIGTERM")
     extender.add_argument(
         "--listen", type=_address, default=("127.0.0.1", 8888), help="where the scheduler asks", metavar="HOST:PORT"
@@ -52,7 +53,11 @@ def main() -> None:
     extender.add_argument(
         "--tls", type=Path, help="a folder with tls.crt and tls.key, and the ca.crt of who may ask", metavar="FOLDER"
     )
-    for command in (operator, guard, extender, retire):
+    for command in (operator, extender):
+        command.add_argument(
+            "--health-port", type=int, default=0, help="where the kubelet asks for /healthz and /readyz", metavar="PORT"
+        )
+    for command in (operator, guard, extender, retire, check):
         _add_common(command)
     arguments = parser.parse_args()
     set_up(logging.DEBUG if arguments.verbose else logging.INFO)
@@ -108,6 +113,8 @@ def _without_settings(record: logging.LogRecord) -> bool:
 
 def _operate(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     settings = load(arguments.config) if arguments.config else Settings()
+    # kopf asks what its user is called, and ends where a container's user has no name.
+    os.environ.setdefault("LOGNAME", "elbowroom")
 
     async def run() -> None:
         api, core = Api.from_environment(), _core()
@@ -143,7 +150,9 @@ def _extend(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     address.check()
 
     async def run() -> None:
-        app = ExtenderApp(Api.from_environment(), arguments.namespace, arguments.identity, address)
+        app = ExtenderApp(
+            Api.from_environment(), arguments.namespace, arguments.identity, address, health_port=arguments.health_port
+        )
         await _until_terminated(app.run())
 
     return run
@@ -159,8 +168,17 @@ def _retire(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     return run
 
 
+def _check(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        api = Api.from_environment()
+        asked = Check(api, arguments.namespace, guard=arguments.guard, say=lambda line: print(line, flush=True))  # noqa: T201  # for people
+        await _until_terminated(asked.run(arguments.within))
+
+    return run
+
+
 _WORK: dict[str, Callable[[argparse.Namespace], Callable[[], Awaitable[None]]]] = {
-    "operator": _operate, "guard": _guard, "extender": _extend, "retire": _retire,
+    "operator": _operate, "guard": _guard, "extender": _extend, "retire": _retire, "check": _check,
 }  # fmt: skip
 
 
@@ -177,7 +195,7 @@ async def _to_its_end(work: Callable[[], Awaitable[None]]) -> int:
     code = 0
     try:
         await work()
-    except* (LostError, StartError, PortError, HealthPortError, ListenError, LeftError, ApiError) as errors:
+    except* (LostError, StartError, PortError, HealthPortError, ListenError, LeftError, CheckError, ApiError) as errors:
         logging.getLogger(__name__).critical("; ".join(map(str, _leaves(errors))))
         code = 1
     return code

@@ -128,11 +128,11 @@ def files() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write them."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(exist_ok=True)
-    for name, text in files().items():
-        (folder / name).write_text(text)
+    """Write them into each of the folders that are named."""
+    for folder in map(Path, sys.argv[1:]):
+        folder.mkdir(exist_ok=True, parents=True)
+        for name, text in files().items():
+            (folder / name).write_text(text)
     return 0
 
 

@@ -15,6 +15,7 @@ from elbowroom.cluster import slim
 from elbowroom.cluster.kinds import API_VERSION
 from elbowroom.cluster.reflector import Reflector
 from elbowroom.guard.review import UNREADABLE
+from elbowroom.health import HealthServer
 from elbowroom.leader import Leader
 from elbowroom.runner.tls import Files
 
@@ -64,9 +65,10 @@ class Address(NamedTuple):
 class ExtenderApp:
     """One of several, of which one leads."""
 
-    def __init__(self, api: Api, namespace: str, identity: str, address: Address) -> None:
-        """Take what it works with."""
+    def __init__(self, api: Api, namespace: str, identity: str, address: Address, *, health_port: int = 0) -> None:
+        """Take what it works with, and where the kubelet may ask: it has no certificate to ask elsewhere with."""
         self._api, self._address = api, address
+        self._health = HealthServer(health_port, lambda: "", self._why_not_ready)
         self._leader = Leader(api, namespace, identity, "elbowroom-extender")
         self._known = Known()
         self._extender = Extender(api, self._known, self._leader, identity)
@@ -93,6 +95,10 @@ class ExtenderApp:
 
     async def run(self) -> None:
         """Answer until cancelled; anything of use once it leads and knows everything."""
+        async with self._health:
+            await self._run()
+
+    async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._serve())
@@ -142,8 +148,11 @@ class ExtenderApp:
         return self._ready and self._leader.sure and time.monotonic() - heard < _FRESH_SECONDS
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        ready = self._leads()
-        return web.Response(status=200 if ready else 503, text="ok\n" if ready else "another one leads, or none yet\n")
+        why = self._why_not_ready()
+        return web.Response(status=503 if why else 200, text=f"{why or 'ok'}\n")
+
+    def _why_not_ready(self) -> str:
+        return "" if self._leads() else "another one leads, or none yet"
 
 
 def routes(extender: Extender, leads: Callable[[], bool]) -> list[web.RouteDef]:

@@ -32,7 +32,7 @@ class GuardWatch:
     async def run(self) -> None:
         """Try until cancelled."""
         while True:
-            up, why = await self._try()
+            up, why = await tried(self._api, self._namespace)
             if up != self._up:
                 self._up = up
                 metrics.GUARD_UP.set(int(up))
@@ -40,19 +40,18 @@ class GuardWatch:
                 self._changed(up)
             await asyncio.sleep(_PERIOD)
 
-    async def _try(self) -> tuple[bool, str]:
-        for plural, probe in (("pods", _pod()), ("bindings", _binding())):  # one for each of its webhooks
-            try:
-                await self._api.create(f"/api/v1/namespaces/{self._namespace}/{plural}", probe, dryRun="All")
-            except ApiError as error:
-                if PROBED not in str(error):
-                    return False, f"{plural}: {error}"
-            else:
-                return (
-                    False,
-                    f"{plural}: nobody refused what it refuses: look at its webhook configuration and its pods",
-                )
-        return True, ""
+
+async def tried(api: Api, namespace: str) -> tuple[bool, str]:
+    """Tell whether the guard is asked, and why not."""
+    for plural, probe in (("pods", _pod()), ("bindings", _binding())):  # one for each of its webhooks
+        try:
+            await api.create(f"/api/v1/namespaces/{namespace}/{plural}", probe, dryRun="All")
+        except ApiError as error:
+            if PROBED not in str(error):
+                return False, f"{plural}: {error}"
+        else:
+            return False, f"{plural}: nobody refused what it refuses: look at its webhook configuration and its pods"
+    return True, ""
 
 
 def _binding() -> Json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 
@@ -69,7 +70,11 @@ def prepare(options: Options) -> None:
     choose_accelerator(options.load_config().accelerator)
     try:
         options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        options.state.chmod(0o700)
+        # A volume is root's, and the kubelet has seen to it that we may write: nobody else is in this pod's volume.
+        if options.state.stat().st_uid == os.geteuid():
+            options.state.chmod(0o700)
+        elif not os.access(options.state, os.W_OK | os.X_OK):
+            raise ConfigError(f"{STATE}: {options.state} cannot be written to by the user {os.geteuid()}")
     except OSError as error:
         raise ConfigError(f"{STATE}: {options.state} cannot be used: {error.strerror}") from error
 
