@@ -59,9 +59,10 @@ def _in_order(  # noqa: PLR0913, PLR0917  # the signature of `choose`, and an or
 
 
 POLICIES: dict[str, Policy | None] = {
-    "ours": Policy(),
-    "oldest first": Policy(choose=oldest_first),
-    "random": Policy(choose=at_random),
+    # All VMs of a simulated cluster are in one namespace.
+    "ours": Policy(moves_per_namespace=10),
+    "oldest first": Policy(moves_per_namespace=10, choose=oldest_first),
+    "random": Policy(moves_per_namespace=10, choose=at_random),
     "none": None,
 }
 """Nothing stands for: nobody is moved, the pod waits until its node has room."""

@@ -47,6 +47,7 @@ class Settings(Model):
 
     moves_per_node: Annotated[int, Field(ge=1)] | None = None
     moves_in_cluster: Annotated[int, Field(ge=1)] | None = None
+    moves_per_namespace: Annotated[int, Field(ge=1)] | None = None
     rest: Duration | None = None
     tries: Annotated[int, Field(ge=1)] | None = None
     failures: Annotated[int, Field(ge=1)] | None = None

@@ -51,6 +51,7 @@ _LOOKS: Final = 5
 _AT_ONCE, _SHORTLY, _SOON, _NOW_AND_THEN, _SELDOM = 0.0, 0.2, 1.0, 5.0, 30.0
 _PROGRESS_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 10.0
+_LEAST_LISTEN_SECONDS: Final = 0.05
 
 
 class Reconciler:
@@ -272,10 +273,13 @@ class Reconciler:
             self._listening[migration.uid] = task
 
     async def _until_news(self, migration: Migration, revision: int) -> None:
+        began = time.monotonic()
         try:
             await self._ask(migration, after=revision, wait=_LISTEN_SECONDS)
         except DriverError as error:
             _log.debug("%s: %s", migration.name, error)
+        # One that has news all the time is not asked all the time.
+        await asyncio.sleep(began + _LEAST_LISTEN_SECONDS - time.monotonic())
         self.wake(migration.uid)
 
     def _stop_listening(self, uid: str) -> None:

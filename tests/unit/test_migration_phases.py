@@ -21,6 +21,7 @@ from elbowroom.core.actions import (
 )
 from elbowroom.core.reasons import Reason
 from elbowroom.core.world import (
+    Check,
     HoldPhase,
     Migration,
     MigrationOutcome,
@@ -127,6 +128,38 @@ class TestPending:
         seen = world(DB, WEB, *moving, migrations=(by_hand, busy[0], *others), requests=())
         assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
 
+    def test_nobody_takes_all_moves_of_a_cluster_for_one_namespace(self) -> None:
+        by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
+        busy = tuple(
+            migration(MigrationPhase.TRANSFERRING, uid=f"x{index}", name=f"x{index}", request="", pod="", source="gone")
+            for index in range(4)
+        )
+        seen = world(DB, WEB, migrations=(by_hand, *busy))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.BUDGET)
+        elsewhere = tuple(replace(item, namespace="other") for item in busy)
+        seen = world(DB, WEB, migrations=(by_hand, *elsewhere))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
+        # What is moved for a request counts for that one's namespace, wherever the neighbour is.
+        foreign = replace(MOVING, namespace="other", status=replace(MOVING.status, plan=()))
+        theirs = tuple(replace(item, request=foreign.uid) for item in busy)
+        seen = world(DB, WEB, migrations=(by_hand, *theirs), requests=(foreign,))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
+
+    def test_one_that_nobody_can_tell_the_end_of_keeps_nobody_waiting(self) -> None:
+        by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
+        stuck = tuple(
+            replace(
+                migration(MigrationPhase.SWITCHING_OVER, uid=f"x{index}", name=f"x{index}", request="", committed=True),
+                vm=f"x{index}", deadline=5.0, status=replace(migration(MigrationPhase.SWITCHING_OVER).status, committed=True, source="gone"),
+            )
+            for index in range(9)
+        )  # fmt: skip
+        seen = world(DB, WEB, migrations=(by_hand, *stuck))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
+        in_time = tuple(replace(item, deadline=1800.0) for item in stuck)
+        seen = world(DB, WEB, migrations=(by_hand, *in_time))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.BUDGET)
+
     def test_one_by_hand_that_waits_keeps_no_request_waiting(self) -> None:
         by_hand = replace(
             migration(MigrationPhase.PENDING), uid="m0", request="", pod="", receiver="", created_at=NOW - 9
@@ -154,6 +187,18 @@ class TestBinding:
         start, write = decide(migration(MigrationPhase.BINDING, receiver_uid="web-r1-1"), DB, WEB, OWNED)
         assert start == StartTransfer("m1", 1001)
         assert written((write,)) == (MigrationPhase.TRANSFERRING, Reason.TRANSFERRING)
+
+    def test_a_runner_that_will_not_begin_ends_the_move_and_says_why(self) -> None:
+        said = {"m1": Check(allowed=False, message="a vCPU was unplugged")}
+        for item in (
+            migration(MigrationPhase.BINDING, receiver_uid="web-r1-1"),
+            migration(MigrationPhase.TRANSFERRING),
+        ):
+            actions = decide(item, DB, WEB, OWNED, checks=said)
+            assert written(actions) == (MigrationPhase.CANCELLING, Reason.TRANSFER_FAILED)
+            (action,) = actions
+            assert isinstance(action, WriteMigration)
+            assert action.status.message == "a vCPU was unplugged"
 
     def test_a_receiver_on_the_neighbours_own_node_is_called_off(self) -> None:
         here = replace(OWNED, node="n1")

@@ -78,6 +78,8 @@ def test_it_answers_like_one_that_is_made_anew(steps: list[tuple[str, Any]]) -> 
     for number in range(4):
         assert store.pod(f"p{number}") == fresh.pod(f"p{number}")
         assert store.pod_named("x", f"p{number}") == fresh.pod_named("x", f"p{number}")
+        asked = Pod(f"p{number}", "x", f"p{number}", vm=f"vm{number}")
+        assert uids(store.requests_about(asked)) == uids(fresh.requests_about(asked))
         assert uids(store.pods_of_vm("x", f"vm{number}")) == uids(fresh.pods_of_vm("x", f"vm{number}"))
         assert store.migration_named("shop", f"m{number}") == fresh.migration_named("shop", f"m{number}")
         assert uids(store.migrations_from(f"p{number}")) == uids(fresh.migrations_from(f"p{number}"))

@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.5
 _AT_ONCE: Final = 16
 _AGAIN_SECONDS: Final = 3600.0
 _AFTER_FAILURE: Final = 10.0
-_FORGET_AFTER: Final = 300.0
+_FORGET_AFTER: Final = 60.0
 
 
 class VmSecrets:

@@ -16,6 +16,7 @@ from elbowroom.core.quantity import quantity_bytes
 from elbowroom.core.request import migrations_of
 from elbowroom.core.world import Check
 from elbowroom.drivers.interface import RefusedError, TransferLimits, UnreachableError
+from elbowroom.runner import messages
 
 from . import kinds, pods, slim
 from .client import STRATEGIC_PATCH, ConflictError, DeniedError, NotFoundError
@@ -475,8 +476,13 @@ class Actor:
             auto_converge=spec.transfer.auto_converge, multifd_channels=spec.transfer.channels,
             post_copy=spec.transfer.post_copy,
         )  # fmt: skip
-        await self._driver.prepare(source, receiver, action.attempt, limits)
-        await self._driver.start(source, receiver, action.attempt, limits)
+        try:
+            await self._driver.prepare(source, receiver, action.attempt, limits)
+            await self._driver.start(source, receiver, action.attempt, limits)
+        except RefusedError as error:
+            if error.reason != messages.Reason.BUSY:  # that one passes
+                self._view.store.put_check(action.migration, Check(allowed=False, message=str(error)))
+            raise
 
     @do.register
     async def _(self, action: to_do.CommitTransfer) -> None:
@@ -487,7 +493,7 @@ class Actor:
         source, receiver = self._sides(action.migration)
         try:
             await self._driver.cancel(self._side(source), receiver, action.attempt)
-        except UnreachableError as error:
+        except (UnreachableError, RefusedError) as error:
             # It finds out by itself that nobody takes its guest. The receiver, which is deleted next, must not wait.
             _log.info("the source of %s could not be told: %s", action.migration, error)
 

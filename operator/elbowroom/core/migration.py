@@ -160,25 +160,38 @@ def _wanted(request: Request | None, migration: Migration) -> bool:
 
 
 class UnderWay(NamedTuple):
-    """How many moves there are, and how many go from or to a node."""
+    """How many moves there are, how many go from or to a node, and how many are for a namespace."""
 
     total: int
     nodes: Counter[str]
+    namespaces: Counter[str]
 
     def at(self, node: str) -> int:
         """Return those of one node."""
         return self.nodes[node]
 
+    def left(self, node: str, namespace: str, policy: Policy) -> int:
+        """Return how many more may begin from a node, for a namespace."""
+        return min(
+            policy.moves_in_cluster - self.total,
+            policy.moves_per_node - self.nodes[node],
+            policy.moves_per_namespace - self.namespaces[namespace],
+        )
 
-def under_way(world: World) -> UnderWay:
+
+def under_way(world: World, now: float) -> UnderWay:
     """Count the moves of the cluster: those that have begun, and those that a request has planned."""
-    total, nodes = 0, Counter[str]()
+    total, nodes, namespaces = 0, Counter[str](), Counter[str]()
     for item in world.active_migrations():
         if not item.request and item.status.phase is MigrationPhase.PENDING:
             continue  # one by hand that has not begun waits for the others, and must not be waited for
+        if item.status.committed and now > item.created_at + item.deadline:
+            continue  # nobody can tell where its guest is, perhaps for ever: others do not wait for that
         ends = (world.pod(item.status.source or item.pod), receiver_of(world, item))
+        request = world.requests.get(item.request)
         total += 1
         nodes.update({pod.node for pod in ends if pod is not None})
+        namespaces[item.namespace if request is None else request.namespace] += 1
     for request in world.active_requests():
         if request.status.phase in _PLANNING and not request.status.room_appeared:
             unseen = [
@@ -187,7 +200,8 @@ def under_way(world: World) -> UnderWay:
             ]  # fmt: skip
             total += len(unseen)
             nodes[request.status.node] += len(unseen)
-    return UnderWay(total, nodes)
+            namespaces[request.namespace] += len(unseen)
+    return UnderWay(total, nodes, namespaces)
 
 
 def _pending(world: World, migration: Migration, now: float, policy: Policy) -> Actions:
@@ -198,7 +212,7 @@ def _pending(world: World, migration: Migration, now: float, policy: Policy) -> 
         return (cancel(migration, source),)
     if source is None:
         return _write(migration, MigrationPhase.PENDING, Reason.IN_USE)
-    if not migration.request and not _affordable(under_way(world), source, policy):
+    if not migration.request and under_way(world, now).left(source.node, migration.namespace, policy) <= 0:
         return _write(migration, MigrationPhase.PENDING, Reason.BUDGET)
     used = [other.status.attempt for other in world.migrations_from(source.uid)]
     # By the clock, so that it is higher than those of attempts that nobody remembers.
@@ -207,10 +221,6 @@ def _pending(world: World, migration: Migration, now: float, policy: Policy) -> 
         migration, MigrationPhase.BINDING, Reason.RECEIVER_UNBOUND, source=source.uid, source_node=source.node,
         receiver=migration.receiver or f"{migration.vm}-{migration.uid[:8]}", attempt=attempt, started_at=now,
     )  # fmt: skip
-
-
-def _affordable(busy: UnderWay, source: Pod, policy: Policy) -> bool:
-    return busy.total < policy.moves_in_cluster and busy.at(source.node) < policy.moves_per_node
 
 
 def _source(world: World, migration: Migration) -> Pod | MigrationOutcome | None:
@@ -265,6 +275,8 @@ def _binding(world: World, migration: Migration, now: float, policy: Policy) -> 
     assert receiver is not None  # noqa: S101  # else it would have been bad
     if not status.receiver_uid:
         return _write(migration, status.phase, Reason.RECEIVER_UNBOUND, receiver_uid=receiver.uid)
+    if (refused := _start_refused(world, migration)) is not None:
+        return (cancel(migration, refused),)
     if receiver.phase is not PodPhase.RUNNING:
         reason = Reason.RECEIVER_STARTING if receiver.node else Reason.RECEIVER_UNBOUND
         if now > status.started_at + policy.bind_within:
@@ -274,6 +286,14 @@ def _binding(world: World, migration: Migration, now: float, policy: Policy) -> 
         StartTransfer(migration.uid, status.attempt),
         *_write(migration, MigrationPhase.TRANSFERRING, Reason.TRANSFERRING),
     )
+
+
+def _start_refused(world: World, migration: Migration) -> MigrationOutcome | None:
+    """Return how a move ends that a runner will not begin: it would say the same again."""
+    check = world.checks.get(migration.uid)
+    if check is None or check.allowed:
+        return None
+    return MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED, check.message)
 
 
 def _bad_receiver(migration: Migration, receiver: Pod | None) -> MigrationOutcome | None:
@@ -316,6 +336,8 @@ def _still_good(world: World, migration: Migration, now: float) -> Pod | Actions
     assert receiver is not None  # noqa: S101  # else it would have been bad
     transfer = _transfer(world, migration)
     if transfer.state is TransferState.NOT_STARTED:
+        if (refused := _start_refused(world, migration)) is not None:
+            return (cancel(migration, refused),)
         return (StartTransfer(migration.uid, migration.status.attempt),)
     if transfer.state in (*_STAYED, TransferState.LOST):
         return (cancel(migration, MigrationOutcome(MigrationPhase.FAILED, Reason.TRANSFER_FAILED, transfer.message)),)

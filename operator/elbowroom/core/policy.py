@@ -14,6 +14,8 @@ class Policy:
     moves_per_node: int = 2
     """Moves from or to one node at a time."""
     moves_in_cluster: int = 10
+    moves_per_namespace: int = 4
+    """Moves at a time for the requests of one namespace, and by hand in it: nobody takes all of the cluster's."""
     rest: float = 300.0
     """How long a VM stays where it is after a move."""
     tries: int = 5

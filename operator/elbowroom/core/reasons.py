@@ -103,7 +103,7 @@ MEANING: Final[dict[Reason, str]] = {
     Reason.SUSPENDED: "The request says `suspend: true`.",
     Reason.BACKING_OFF: "A try has failed; the next one comes a little later.",
     Reason.OTHERS_FIRST: "The room belongs to a request of higher priority, or of the same and older.",
-    Reason.BUDGET: "As many moves are under way as the limits per node and cluster allow.",
+    Reason.BUDGET: "As many moves are under way as the limits per node, namespace and cluster allow.",
     Reason.NOBODY_MOVABLE: "No set of neighbours that may be moved would free enough.",
     Reason.NO_PLACE: "Neighbours could be moved, but no other node has room for their receivers.",
     Reason.WAITING_FOR_ROOM: "The node is full, and the strategy does not move neighbours.",

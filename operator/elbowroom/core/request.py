@@ -152,11 +152,11 @@ def _order(request: Request) -> tuple[float, str]:
 
 def _same_pod(world: World, request: Request) -> list[Request]:
     """Return the other requests for this request's pod that are not over and not being called off."""
-    mine = _claimant_uid(world, request)
-    if not mine:
+    mine = claimant_of(world, request)
+    if mine is None:
         return []
-    others = (other for other in world.active_requests() if other.uid != request.uid and not other.dry_run)
-    return [other for other in others if mine == _claimant_uid(world, other)]
+    others = (other for other in world.requests_about(mine) if other.uid != request.uid and not other.dry_run)
+    return [other for other in others if mine.uid == _claimant_uid(world, other)]
 
 
 def claimant_of(world: World, request: Request) -> Pod | None:
@@ -393,14 +393,19 @@ def _planned(request: Request, pod: Pod) -> Planned:
 
 def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: float, policy: Policy) -> Choice:  # noqa: PLR0913, PLR0917  # what is needed, of whom, when and by which rules
     node = world.node(claimant.node)
-    busy = moves.under_way(world)
+    busy = moves.under_way(world, now)
     crowded = [name for name, count in busy.nodes.items() if count >= policy.moves_per_node]
     elsewhere = world.places().best(besides={node.name, *crowded})
     failed = request.status.failed
     blamed = Counter(move.uid for move in failed if move.reason not in _RECEIVERS_FAULT)
     doomed = frozenset(uid for uid, times in blamed.items() if times >= policy.failures)
     # Those who want to grow themselves, and those whose moves have failed, are moved where nobody else would do.
-    growing = (_claimant_uid(world, other) for other in world.active_requests() if other.uid != request.uid)
+    growing = (
+        pod.uid for pod in node.pods
+        if pod.movable and any(
+            other.uid != request.uid and _claimant_uid(world, other) == pod.uid for other in world.requests_about(pod)
+        )
+    )  # fmt: skip
     unwise = doomed.union((move.uid for move in failed), growing)
 
     def chosen(at_most: int) -> Choice:
@@ -413,14 +418,17 @@ def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: f
             choice = policy.choose(node, lacking, replace(rules, avoid=doomed), elsewhere, now, policy.cost)
         return choice
 
-    left = min(policy.moves_in_cluster - busy.total, policy.moves_per_node - busy.at(node.name))
+    left = busy.left(node.name, request.namespace, policy)
     choice = chosen(min(request.at_most, policy.moves_per_node))
     if len(choice.neighbours) <= left:
         return choice
     fewer = chosen(left) if left > 0 else Choice(reason=Reason.BUDGET)
     if fewer.reason is None:
         return fewer
-    told = f"{busy.total} moves are under way in the cluster, {busy.at(node.name)} of them at {node.name}"
+    told = (
+        f"{busy.total} moves are under way in the cluster, {busy.at(node.name)} of them at {node.name}, "
+        f"{busy.namespaces[request.namespace]} for requests in {request.namespace}"
+    )
     return replace(choice, neighbours=(), reason=Reason.BUDGET, message=told)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .world import Check, GuestSize, Hold, Migration, Pod, Request, Transfer
 
 _Item = TypeVar("_Item")
-_Object = TypeVar("_Object", "Pod", "Migration")
+_Object = TypeVar("_Object", "Pod", "Migration", "Request")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -65,6 +65,13 @@ class Store(World):
         self._moves_named = _Index[tuple[str, str], "Migration"](lambda item: (item.namespace, item.name))
         self._moves_from = _Index[str, "Migration"](lambda item: item.status.source or None)
         self._moves_for = _Index[str, "Migration"](lambda item: item.request or None)
+        self._asks_for_vm = _Index[tuple[str, str], "Request"](
+            lambda item: (item.namespace, item.vm) if item.vm else None
+        )
+        self._asks_for_pod = _Index[tuple[str, str], "Request"](
+            lambda item: (item.namespace, item.pod) if item.pod else None
+        )
+        self._asks_with = _Index[str, "Request"](lambda item: item.status.claimant or None)
         super().__init__(
             nodes=self._nodes, requests=self._requests, migrations=self._migrations, holds=self._holds,
             transfers=self._transfers, guests=self._guests, orders=self._orders, gone=self._gone, checks=self._checks,
@@ -114,12 +121,18 @@ class Store(World):
     def put_request(self, new: Request) -> None:
         """Take in a request."""
         self._requests[new.uid] = new
-        _keep(self._active_requests, new.uid, None if new.status.phase.final else new)
+        self._change_active(new.uid, None if new.status.phase.final else new)
 
     def drop_request(self, uid: str) -> None:
         """Forget a request."""
-        for kept in (self._requests, self._active_requests, self._checks):
+        self._change_active(uid, None)
+        for kept in (self._requests, self._checks):
             kept.pop(uid, None)
+
+    def _change_active(self, uid: str, new: Request | None) -> None:
+        for index in (self._asks_for_vm, self._asks_for_pod, self._asks_with):
+            index.change(self._active_requests.get(uid), new)
+        _keep(self._active_requests, uid, new)
 
     def put_migration(self, new: Migration) -> None:
         """Take in a migration."""
@@ -215,6 +228,14 @@ class Store(World):
     def active_requests(self) -> Collection[Request]:
         """Return the requests that are not over."""
         return self._active_requests.values()
+
+    def requests_about(self, pod: Pod) -> Collection[Request]:
+        """Return the requests that are not over and name a pod, or its VM, or have begun with it."""
+        found = (
+            self._asks_with.get(pod.uid), self._asks_for_pod.get((pod.namespace, pod.name)),
+            self._asks_for_vm.get((pod.namespace, pod.vm)) if pod.vm else (),
+        )  # fmt: skip
+        return {item.uid: item for items in found for item in items}.values()
 
     def active_migrations(self) -> Collection[Migration]:
         """Return the migrations that are not over."""

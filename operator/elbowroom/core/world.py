@@ -583,6 +583,14 @@ class World:
         """Return the requests that are not over."""
         return [item for item in self.requests.values() if not item.status.phase.final]
 
+    def requests_about(self, pod: Pod) -> Collection[Request]:
+        """Return the requests that are not over and name a pod, or its VM, or have begun with it."""
+        return [
+            item for item in self.active_requests()
+            if item.status.claimant == pod.uid
+            or (item.namespace == pod.namespace and (item.pod == pod.name or (pod.vm and item.vm == pod.vm)))
+        ]  # fmt: skip
+
     def active_migrations(self) -> Collection[Migration]:
         """Return the migrations that are not over."""
         return [item for item in self.migrations.values() if not item.status.phase.final]

@@ -2,6 +2,9 @@
 
 Every call of the API is idempotent, so a call that was lost on the way, or whose answer was, is simply made again.
 What is refused is not. Each call ends after a few tries; the reconciler comes back later anyway.
+
+A VM's owner chooses what runs in its pod, and has its certificate: whatever answers here may be hostile. It is read up
+to a limit, sent nowhere else, and what is none of our messages is no answer.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ _TRY_AGAIN = frozenset((502, 503, 504))
 _TRIES = 4
 _SECONDS = 20.0
 _CONNECT_SECONDS = 3.0
+_LARGEST = 256 << 10
+"""Bytes of an answer; a status has some thousand."""
 
 
 class RunnerClient:
@@ -46,20 +51,18 @@ class RunnerClient:
     async def status(self, address: str, identity: Identity, *, after: int = -1, wait: float = 0.0) -> Status:
         """Return what a runner knows; with `wait`, as soon as it is news after a revision."""
         path = f"/v1/status?after={after}&wait={wait:g}"
-        return Status.model_validate_json(
-            await self._call(address, identity, "GET", path, None, seconds=_SECONDS + wait)
-        )
+        return _status(identity, await self._call(address, identity, "GET", path, None, seconds=_SECONDS + wait))
 
     async def call(
         self, address: str, identity: Identity, name: str, message: Message, *, seconds: float = _SECONDS
     ) -> Status | None:
         """Make a call that changes something. Its answer is the status afterwards, where it has one."""
         text = await self._call(address, identity, "POST", f"/v1/{name}", message, seconds=seconds)
-        return None if text.strip() == "{}" else Status.model_validate_json(text)
+        return None if text.strip() == b"{}" else _status(identity, text)
 
     async def _call(  # noqa: PLR0913
         self, address: str, identity: Identity, method: str, path: str, message: Message | None, *, seconds: float
-    ) -> str:
+    ) -> bytes:
         retries = AsyncRetrying(
             retry=retry_if_exception_type(UnreachableError),
             stop=stop_after_attempt(self._tries) | stop_after_delay(seconds),
@@ -73,7 +76,7 @@ class RunnerClient:
 
     async def _once(  # noqa: PLR0913, PLR0917
         self, address: str, identity: Identity, method: str, path: str, message: Message | None, seconds: float
-    ) -> str:
+    ) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         host = f"[{address}]" if ":" in address else address
@@ -81,9 +84,9 @@ class RunnerClient:
             async with self._session.request(
                 method, f"https://{host}:{API_PORT}{path}", ssl=self._context(), server_hostname=identity.host,
                 data=None if message is None else message.model_dump_json(by_alias=True),
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS), allow_redirects=False,
             ) as answer:  # fmt: skip
-                text = await answer.text()
+                text = await _read(answer.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             told = str(error) or type(error).__name__
             raise UnreachableError(
@@ -103,7 +106,27 @@ class RunnerClient:
             self._session = None
 
 
-def _refusal(text: str, status: int) -> tuple[str, str]:
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    found = bytearray()
+    async for part in content.iter_any():
+        found += part
+        if len(found) > _LARGEST:
+            raise aiohttp.ClientPayloadError(f"the answer has more than {_LARGEST} bytes")
+    return bytes(found)
+
+
+def _status(identity: Identity, text: bytes) -> Status:
+    try:
+        return Status.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        told = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UnreachableError(
+            f"the runner of {identity.namespace}/{identity.name} answers with what is no status: {told}"
+        ) from error
+
+
+def _refusal(text: bytes, status: int) -> tuple[str, str]:
     try:
         refusal = Refusal.model_validate_json(text)
     except ValidationError:

@@ -150,8 +150,8 @@ class QemuDriver:
             return None
         try:
             return await self._status(vm, after=after, wait=wait)
-        except UnreachableError:
-            return None
+        except (UnreachableError, RefusedError):
+            return None  # one that will not say is as good as one that cannot: what is decided must not wait for it
 
     async def _call(self, vm: VirtualMachine, name: str, message: Message) -> Status | None:
         return await self._client.call(_address(vm), _identity(vm), name, message)

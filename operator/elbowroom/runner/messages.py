@@ -16,7 +16,10 @@ HEALTH_PORT = 8081
 MIGRATION_PORT = 8444
 """QEMU's own stream, TLS with the same certificates."""
 
-Attempt = Annotated[int, Field(ge=1)]
+_MOST = (1 << 63) - 1
+"""What an integer can be in the API server."""
+Attempt = Annotated[int, Field(ge=1, le=_MOST)]
+Count = Annotated[int, Field(ge=0, le=_MOST)]
 
 
 class Message(BaseModel):
@@ -118,7 +121,7 @@ class Shape(Message):
     max_memory: int
     requested_memory: int
     """Bytes that were asked of virtio-mem, on top of those."""
-    order: int = 0
+    order: Count = 0
     """The highest number that an order for another size came with; the guest takes it along when it moves."""
     disks: int
     network: str
@@ -127,8 +130,8 @@ class Shape(Message):
 class Size(Message):
     """What the guest has, as the guest's own drivers say it: vCPUs that are online, bytes that are plugged."""
 
-    cpus: int
-    memory: int
+    cpus: Count
+    memory: Count
 
 
 class Limits(Message):
@@ -225,17 +228,17 @@ _OVER = frozenset((TransferPhase.COMPLETED, TransferPhase.RELEASED, TransferPhas
 class Progress(Message):
     """How far a transfer is."""
 
-    percent: float = 0
-    total_bytes: int = 0
-    remaining_bytes: int = 0
-    transferred_bytes: int = 0
-    bytes_per_second: float = 0
-    passes: int = 0
-    dirty_bytes: int | None = None
+    percent: Annotated[float, Field(ge=0, le=100)] = 0
+    total_bytes: Count = 0
+    remaining_bytes: Count = 0
+    transferred_bytes: Count = 0
+    bytes_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+    passes: Count = 0
+    dirty_bytes: Count | None = None
     """What the guest had dirtied during the last pass."""
     converging: bool | None = None
-    throttle_percent: int = 0
-    elapsed_ms: int = 0
+    throttle_percent: Count = 0
+    elapsed_ms: Count = 0
 
 
 class Outgoing(Message):
@@ -248,10 +251,10 @@ class Outgoing(Message):
     limits: Limits
     progress: Progress = Progress()
     message: str = ""
-    downtime_ms: int | None = None
+    downtime_ms: Count | None = None
     """As QEMU reports it."""
-    total_ms: int | None = None
-    stopped_ms: float | None = None
+    total_ms: Count | None = None
+    stopped_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """From QEMU's stop of the guest here to the receiver's word that it runs there."""
 
 

@@ -396,7 +396,7 @@ class Transfer:
 
     def _percent(self, remaining: int, total: int) -> float:
         # Later passes are small: what counts is how much of the guest has been sent at least once.
-        return 99.0 if self._pace.dirty is not None else round(99.0 * (1 - remaining / total), 1)
+        return 99.0 if self._pace.dirty is not None else max(0.0, round(99.0 * (1 - remaining / total), 1))
 
     def _let_go(self) -> None:
         """QEMU will never run the guest here again: have the receiver run it, before anything else."""
