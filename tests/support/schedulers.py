@@ -135,6 +135,10 @@ class Process:
         """Send it a signal."""
         self._process.send_signal(number)
 
+    def until_ended(self, *, within: float) -> int:
+        """Wait for its end, and return its exit code."""
+        return self._process.wait(within)
+
     def until_said(self, text: str, *, within: float = 30) -> None:
         """Wait until it has said something."""
         until(f"{self._log.stem} says {text!r}", lambda: text in self._log.read_text(), within=within)
@@ -163,6 +167,16 @@ def extender(testbed: Testbed, folder: Path, identity: str = "extender", port: i
     _as_account(testbed, "elbowroom-extender", file)
     command = [
         str(ROOT / ".venv" / "bin" / "elbowroom"), "extender", "--listen", f"127.0.0.1:{port}", "--identity", identity,
+    ]  # fmt: skip
+    return Process(testbed, folder / f"{identity}.log", command, KUBECONFIG=str(file))
+
+
+def operator(testbed: Testbed, folder: Path, identity: str, health_port: int) -> Process:
+    """Describe an operator under its own account, which the kubelet could ask how it is."""
+    file = folder / f"{identity}.kubeconfig"
+    _as_account(testbed, "elbowroom-operator", file)
+    command = [
+        str(ROOT / ".venv" / "bin" / "elbowroom"), "operator", "--identity", identity, f"--health-port={health_port}",
     ]  # fmt: skip
     return Process(testbed, folder / f"{identity}.log", command, KUBECONFIG=str(file))
 

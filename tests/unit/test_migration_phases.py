@@ -148,9 +148,9 @@ class TestPending:
     def test_one_that_nobody_can_tell_the_end_of_keeps_nobody_waiting(self) -> None:
         by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
         stuck = tuple(
-            replace(
-                migration(MigrationPhase.SWITCHING_OVER, uid=f"x{index}", name=f"x{index}", request="", committed=True),
-                vm=f"x{index}", deadline=5.0, status=replace(migration(MigrationPhase.SWITCHING_OVER).status, committed=True, source="gone"),
+            migration(
+                MigrationPhase.SWITCHING_OVER, uid=f"x{index}", name=f"x{index}", vm=f"x{index}", request="", pod="",
+                deadline=5.0, committed=True, source="gone",
             )
             for index in range(9)
         )  # fmt: skip
