@@ -160,6 +160,21 @@ class TestPending:
         seen = world(DB, WEB, migrations=(by_hand, *in_time))
         assert written(moves.decide(seen, by_hand, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.BUDGET)
 
+    def test_one_that_is_called_off_and_has_no_receiver_counts_no_more(self) -> None:
+        by_hand = replace(migration(MigrationPhase.PENDING), request="", pod="", receiver="")
+        ending = tuple(
+            migration(
+                MigrationPhase.CANCELLING, uid=f"x{index}", name=f"x{index}", vm=f"x{index}", request="", pod="",
+                source="gone", receiver_uid=f"y{index}", outcome=MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED),
+            )
+            for index in range(9)
+        )  # fmt: skip
+        seen = world(DB, WEB, migrations=(by_hand, *ending), gone={f"y{index}" for index in range(9)})
+        assert written(moves.decide(seen, by_hand, NOW, POLICY))[0] is MigrationPhase.BINDING
+        # A receiver that is not seen may be there all the same.
+        seen = world(DB, WEB, migrations=(by_hand, *ending))
+        assert written(moves.decide(seen, by_hand, NOW, POLICY)) == (MigrationPhase.PENDING, Reason.BUDGET)
+
     def test_one_by_hand_that_waits_keeps_no_request_waiting(self) -> None:
         by_hand = replace(
             migration(MigrationPhase.PENDING), uid="m0", request="", pod="", receiver="", created_at=NOW - 9
@@ -451,6 +466,10 @@ class TestCancelling:
     def test_a_source_that_is_silent_is_not_waited_for(self) -> None:
         assert written(decide(self.ITEM, DB, WEB, **transfer(TransferState.UNKNOWN)))[0] is MigrationPhase.CANCELLED
         assert decide(self.ITEM, DB, WEB, **transfer(TransferState.COPYING)) == (CancelTransfer("m1", 1001),)
+
+    def test_one_that_says_for_ever_that_it_sends_is_waited_for_until_the_deadline(self) -> None:
+        late = replace(self.ITEM, deadline=5.0)
+        assert written(decide(late, DB, WEB, **transfer(TransferState.COPYING)))[0] is MigrationPhase.CANCELLED
 
     def test_nor_is_a_receiver_whose_node_does_not_answer(self) -> None:
         ending = replace(RECEIVER, terminating=True)

@@ -117,6 +117,13 @@ def receiver_of(world: World, migration: Migration) -> Pod | None:
     return found if found is not None and found.owner == migration.uid else None
 
 
+def cannot_move(world: World, migration: Migration) -> bool:
+    """Tell whether a move that is being called off has neither a commit nor a receiver: its guest stays at home."""
+    called_off = migration.status.phase is MigrationPhase.CANCELLING and not migration.status.committed
+    unproven = _unproven(world, migration, migration.status.receiver_uid)
+    return called_off and not unproven and _gone(receiver_of(world, migration))
+
+
 def _gone(pod: Pod | None) -> bool:
     """Tell whether a pod's processes have certainly ended. Somebody who removes a pod by force vouches for that."""
     return pod is None or pod.phase is PodPhase.ENDED
@@ -185,7 +192,7 @@ def under_way(world: World, now: float) -> UnderWay:
     for item in world.active_migrations():
         if not item.request and item.status.phase is MigrationPhase.PENDING:
             continue  # one by hand that has not begun waits for the others, and must not be waited for
-        if item.status.committed and now > item.created_at + item.deadline:
+        if now > item.created_at + item.deadline or cannot_move(world, item):
             continue  # nobody can tell where its guest is, perhaps for ever: others do not wait for that
         ends = (world.pod(item.status.source or item.pod), receiver_of(world, item))
         request = world.requests.get(item.request)
@@ -448,8 +455,10 @@ def _cancelling(world: World, migration: Migration, now: float) -> Actions:
     if questions := _unproven(world, migration, status.receiver_uid):
         return (*calls, *questions)
     if receiver is None or _out_of_reach(world, receiver):
-        # A source that is silent finds out by itself that nobody takes its guest.
-        return calls if transfer.state in _SENDING and calls else _end(migration, status.outcome, now)
+        # A source that is silent finds out by itself that nobody takes its guest. One that says for ever that it sends
+        # does not keep us: whoever owns it has written it.
+        patient = now <= migration.created_at + migration.deadline
+        return calls if transfer.state in _SENDING and calls and patient else _end(migration, status.outcome, now)
     return calls if receiver.terminating else (*calls, DeletePod(receiver.uid))
 
 

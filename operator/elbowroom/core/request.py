@@ -791,7 +791,11 @@ def _undoing(world: World, request: Request, now: float, policy: Policy) -> Acti
     if calling_off:
         return tuple(calling_off)
     patient = not _too_late(request, now, policy.grant_within)
-    open_ = [item for item in found if item is not None and not item.status.phase.final]
+    # One whose source says for ever that it sends, to nobody, keeps no room.
+    open_ = [
+        item for item in found
+        if item is not None and not item.status.phase.final and not (moves.cannot_move(world, item) and not patient)
+    ]  # fmt: skip
     if any(patient or not item.status.committed for item in open_):
         return _wait(request, Reason.UNDOING, status.message)
     unseen = any(item is None for item in found) and not status.room_appeared
