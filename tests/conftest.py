@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -34,8 +35,9 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
             install(running, ROOT)
             yield running
     finally:
-        shutil.rmtree(ARTIFACTS, ignore_errors=True)
-        shutil.copytree(directory / "logs", ARTIFACTS)
+        kept = ARTIFACTS / os.environ.get("PYTEST_XDIST_WORKER", "one")
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(directory / "logs", kept)
 
 
 @pytest.fixture

@@ -151,8 +151,9 @@ def _extend(arguments: argparse.Namespace) -> Callable[[], Awaitable[None]]:
 
     async def run() -> None:
         app = ExtenderApp(
-            Api.from_environment(), arguments.namespace, arguments.identity, address, health_port=arguments.health_port
-        )
+            Api.from_environment(), arguments.namespace, arguments.identity, address,
+            health_port=arguments.health_port, pod=os.environ.get("POD_NAME"),
+        )  # fmt: skip
         await _until_terminated(app.run())
 
     return run

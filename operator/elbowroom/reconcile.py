@@ -52,6 +52,8 @@ _AT_ONCE, _SHORTLY, _SOON, _NOW_AND_THEN, _SELDOM = 0.0, 0.2, 1.0, 5.0, 30.0
 _PROGRESS_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 10.0
 _LEAST_LISTEN_SECONDS: Final = 0.05
+_HEARD_WITHIN: Final = 5.0
+"""For how long a hold that nobody needs waits for the scheduler's answer: `elbowroom check` makes one to hear it."""
 
 
 class Reconciler:
@@ -207,7 +209,9 @@ class Reconciler:
             return () if migration is None else self._timed(moves.decide, migration)
         for known in (self._last, self._told_at, self._hindered):
             known.pop(uid, None)
-        return (*sweep.decide(store), *sweep.taints(store, self._policy)) if uid == _SWEEP else ()
+        if uid != _SWEEP:
+            return ()
+        return (*sweep.decide(store, self._clock() - _HEARD_WITHIN), *sweep.taints(store, self._policy))
 
     def _timed(self, decide: Callable[..., Actions], item: Request | Migration) -> Actions:
         with metrics.DECISIONS.time():

@@ -6,9 +6,13 @@ Pod Security Standard.
 
 from __future__ import annotations
 
+from base64 import b64encode
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
+from support.certificates import self_signed
 from support.charts import CHART, PSS, RELEASE, SPACE, Cluster, vm
 from support.scenes import SLOWLY
 from support.waiting import until
@@ -20,10 +24,37 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("chart")) as running:
-        running.install()
         yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(bare: Cluster) -> Cluster:
+    bare.install()
+    return bare
+
+
+MISSING: dict[str, tuple[str, ...]] = {
+    "crds.install: is false, and the kinds of elbowroom.dev are not in the cluster": ("crds.install=false",),
+    "guard.certificate.mode: is certManager, and cert-manager is not in the cluster": (
+        "guard.certificate.mode=certManager", "guard.certificate.issuerRef.name=ca",
+    ),
+    "guard.certificate.secretName: there is no Secret tls in namespace default": (
+        "guard.certificate.mode=secret", "guard.certificate.secretName=tls", "guard.certificate.caBundle=Q0E=",
+    ),
+    "extender.secretName: there is no Secret tls in namespace default": (
+        "scheduler.mode=extender", "extender.secretName=tls",
+    ),
+}  # fmt: skip
+
+
+def test_what_is_missing_is_said_before_anything_is_made(bare: Cluster) -> None:
+    for told, values in MISSING.items():
+        setting = (word for value in values for word in ("--set", value))
+        assert told in bare.helm_fails("install", RELEASE, str(CHART), "-n", "default", *setting)
+    assert bare.leftovers() == []
+    assert "elbowroom" not in bare.kubectl("get", "crds,secrets,configmaps", "-A", "-o", "name")
 
 
 def full(stage: Scene) -> None:
@@ -70,6 +101,51 @@ def test_a_rolling_restart_in_the_middle_of_a_copy(stage: Scene, cluster: Cluste
         status = ("rollout", "status", f"deployment/elbowroom-{name}", "--timeout=90s")
         cluster.kubectl("-n", SPACE, *status, within=100)
     grown(stage)
+
+
+@pytest.mark.parametrize("order", [("operator", "scheduler"), ("scheduler", "operator")], ids="first {0[0]}".format)
+def test_all_of_it_goes_down_in_the_middle_of_a_copy_and_comes_back(
+    order: tuple[str, ...], stage: Scene, cluster: Cluster
+) -> None:
+    full(stage)
+    grow(stage, transfer=SLOWLY)
+    stage.until_copying()
+    for name in order:
+        cluster.kubectl("-n", SPACE, "scale", f"deployment/elbowroom-{name}", "--replicas=0")
+    ours = ("get", "pods", "-o", "name", "-l", "app.kubernetes.io/name in (elbowroom-operator, elbowroom-scheduler)")
+    until("nobody of ours is there", lambda: not cluster.kubectl("-n", SPACE, *ours), within=60)
+    for name in order:
+        cluster.kubectl("-n", SPACE, "scale", f"deployment/elbowroom-{name}", "--replicas=2")
+        status = ("rollout", "status", f"deployment/elbowroom-{name}", "--timeout=90s")
+        cluster.kubectl("-n", SPACE, *status, within=100)
+    grown(stage)
+
+
+def test_every_mode_comes_up(cluster: Cluster) -> None:
+    """In place of the scheduler, as an extender of it, and with a certificate that somebody else has made."""
+    guard, extender = self_signed(f"elbowroom-guard.{SPACE}.svc"), self_signed(f"elbowroom-extender.{SPACE}.svc")
+    for name, pair in (("guard-tls", guard), ("extender-tls", extender)):
+        content = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": pair.certificate}
+        secret = {
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": SPACE}, "stringData": content,
+        }  # fmt: skip
+        cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(secret))
+    bundle = b64encode(guard.certificate.encode()).decode()
+    own = (
+        "guard.certificate.mode=secret",
+        "guard.certificate.secretName=guard-tls",
+        f"guard.certificate.caBundle={bundle}",
+    )
+    modes = (own, ("scheduler.mode=extender", "extender.secretName=extender-tls"), ("scheduler.mode=replace",))
+    upgrade = ("upgrade", RELEASE, str(CHART), "-n", SPACE, "--reset-then-reuse-values", "--wait", "--timeout=120s")
+    for values in modes:
+        cluster.helm(*upgrade, *(word for value in values for word in ("--set", value)))
+        with cluster.unscheduled() if "scheduler.mode=replace" in values else nullcontext():
+            said = cluster.helm("test", RELEASE, "-n", SPACE, "--logs")
+            for line in ("a scheduler keeps to holds", "the API server asks the guard"):
+                assert f"ok  {line}" in said
+    cluster.helm("rollback", RELEASE, "1", "-n", SPACE, "--wait", "--timeout=120s")
+    cluster.until_asked()
 
 
 def test_an_upgrade_and_a_rollback_in_the_middle_of_a_copy(stage: Scene, cluster: Cluster) -> None:

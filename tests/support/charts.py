@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
@@ -16,6 +17,7 @@ from .waiting import until
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -63,6 +65,15 @@ class Cluster(Testbed):
         """End it."""
         self.stock.__exit__(kind, error, trace)
         super().__exit__(kind, error, trace)
+
+    @contextmanager
+    def unscheduled(self) -> Iterator[None]:
+        """End the stock scheduler for a while."""
+        self.stock.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self.stock.__enter__()
 
     # Helm
 

@@ -812,6 +812,12 @@ class TestSweeping:
     def test_a_hold_that_nobody_needs_goes(self, items: tuple[Any, ...]) -> None:
         assert sweep.decide(world(requests=items, holds=(hold(),))) == (DeleteHold("db", "hold@1"),)
 
+    def test_not_before_whoever_made_it_could_hear_an_answer(self) -> None:
+        young = hold(HoldPhase.PENDING, created_at=NOW - 4)
+        assert sweep.decide(world(holds=(young,)), NOW - 5) == ()
+        assert sweep.decide(world(holds=(replace(young, created_at=NOW - 6),)), NOW - 5) != ()
+        assert sweep.decide(world(holds=(replace(young, phase=HoldPhase.REFUSED),)), NOW - 5) != ()
+
     def test_a_committed_hold_stays_until_it_is_claimed(self) -> None:
         over = (request(RequestPhase.SUCCEEDED),)
         waiting = asked(DB, 4, resize=Resize.DEFERRED)

@@ -52,6 +52,12 @@ podAntiAffinity:
 {{- if kindIs "bool" .Values.taint }}{{ .Values.taint }}{{ else }}{{ eq .Values.scheduler.mode "beside" }}{{ end -}}
 {{- end }}
 
+{{/* Of each kind of certificate another one: whom it trusts is written by the operator, by cert-manager or by helm, and the
+next writer would be refused what the one before has written. */}}
+{{- define "elbowroom.guardConfiguration" -}}
+{{- get (dict "own" "elbowroom-guard" "certManager" "elbowroom-guard-cert-manager" "secret" "elbowroom-guard-secret") .Values.guard.certificate.mode -}}
+{{- end }}
+
 {{- define "elbowroom.guardSecret" -}}
 {{- if eq .Values.guard.certificate.mode "certManager" }}elbowroom-guard-tls{{ else }}{{ .Values.guard.certificate.secretName }}{{ end -}}
 {{- end }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from .actions import DeleteHold, TaintNode, UntaintNode
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
     from .world import Hold, World
 
 
-def decide(world: World) -> Actions:
-    """Return what to clear away."""
-    return tuple(DeleteHold(hold.claimant, hold.version) for hold in world.holds.values() if _orphaned(world, hold))
+def decide(world: World, since: float = inf) -> Actions:
+    """Return what to clear away. A hold made after `since` stays until the scheduler has answered to it."""
+    return tuple(
+        DeleteHold(hold.claimant, hold.version) for hold in world.holds.values()
+        if _orphaned(world, hold) and not (hold.phase is HoldPhase.PENDING and hold.created_at > since)
+    )  # fmt: skip
 
 
 def taints(world: World, policy: Policy) -> Actions:

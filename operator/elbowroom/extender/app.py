@@ -15,12 +15,13 @@ from elbowroom.cluster import slim
 from elbowroom.cluster.kinds import API_VERSION
 from elbowroom.cluster.reflector import Reflector
 from elbowroom.guard.review import UNREADABLE
-from elbowroom.health import HealthServer
+from elbowroom.health import HealthServer, why_not_ready
 from elbowroom.leader import Leader
 from elbowroom.runner.tls import Files
 
 from .extender import BindArgs, Extender, FilterArgs, PreemptArgs, QuestionError
 from .known import Known
+from .shown import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,9 +66,11 @@ class Address(NamedTuple):
 class ExtenderApp:
     """One of several, of which one leads."""
 
-    def __init__(self, api: Api, namespace: str, identity: str, address: Address, *, health_port: int = 0) -> None:
-        """Take what it works with, and where the kubelet may ask: it has no certificate to ask elsewhere with."""
-        self._api, self._address = api, address
+    def __init__(  # noqa: PLR0913
+        self, api: Api, namespace: str, identity: str, address: Address, *, health_port: int = 0, pod: str | None = None
+    ) -> None:
+        """Take what it works with, its pod if it is one of several behind a Service, and where the kubelet may ask."""
+        self._api, self._address, self._shown = api, address, Shown(api, namespace, pod)
         self._health = HealthServer(health_port, lambda: "", self._why_not_ready)
         self._leader = Leader(api, namespace, identity, "elbowroom-extender")
         self._known = Known()
@@ -96,6 +99,7 @@ class ExtenderApp:
     async def run(self) -> None:
         """Answer until cancelled; anything of use once it leads and knows everything."""
         async with self._health:
+            await self._shown.hide()
             await self._run()
 
     async def _run(self) -> None:
@@ -108,6 +112,7 @@ class ExtenderApp:
                 for reflector in self._reflectors:
                     group.create_task(reflector.run())
                 await self._know_everything()
+                await self._shown.show()
                 self._ready = True
                 _log.info("ready", extra={"nodes": len(self._known.store.nodes), "pods": len(self._known.shapes)})
                 await self._extender.acknowledge()
@@ -148,11 +153,18 @@ class ExtenderApp:
         return self._ready and self._leader.sure and time.monotonic() - heard < _FRESH_SECONDS
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        why = self._why_not_ready()
+        why = self._why_not_asked()
         return web.Response(status=503 if why else 200, text=f"{why or 'ok'}\n")
 
-    def _why_not_ready(self) -> str:
+    def _why_not_asked(self) -> str:
         return "" if self._leads() else "another one leads, or none yet"
+
+    def _why_not_ready(self) -> str:
+        """Say to the kubelet why it cannot be counted on. Where a label says who is asked, one that stands by can."""
+        if self._shown.pod is None:
+            return self._why_not_asked()
+        heard = {"the cluster": min(reflector.heard_at for reflector in self._reflectors)}
+        return why_not_ready(self._leader, heard, time.monotonic(), knows=self._ready)
 
 
 def routes(extender: Extender, leads: Callable[[], bool]) -> list[web.RouteDef]:
