@@ -8,6 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from elbowroom.cluster.act import HOLDS
 from elbowroom.cluster.client import ApiError, NotFoundError
 from elbowroom.cluster.kinds import API_VERSION, stamp
@@ -90,20 +92,25 @@ class Check:
     async def _scheduler(self) -> str:
         """Make a hold for nobody, nowhere. A scheduler that keeps to holds says that it cannot honour it."""
         name = f"{NOWHERE}-{secrets.token_hex(4)}"
-        await self._api.create(HOLDS, _hold(name))
-        until = time.monotonic() + _ANSWER_SECONDS
-        found: Json = {}
+        made = await self._api.create(HOLDS, _hold(name))
         try:
-            while time.monotonic() < until and not found.get("status", {}).get("phase"):
-                await asyncio.sleep(_PERIOD / 10)
-                found = await self._api.get(f"{HOLDS}/{name}")
-        except NotFoundError:
-            return "the hold of this check was swept before a scheduler had answered"
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answered = await self._answered(name, made["metadata"]["resourceVersion"])
+        except TimeoutError:
+            answered = False
         finally:
             await self._drop(name)
-        if found.get("status", {}).get("phase"):
-            return ""
-        return f"nobody has answered a hold within {_ANSWER_SECONDS:g} s: does a scheduler with the plugin lead?"
+        told = f"nobody has answered a hold within {_ANSWER_SECONDS:g} s: does a scheduler with the plugin lead?"
+        return "" if answered else told
+
+    async def _answered(self, name: str, version: str) -> bool:
+        """Follow a hold: the operator sweeps it as soon as it is answered, so a look now and then would miss that."""
+        query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version}
+        async for line in self._api.watch(HOLDS, **query):
+            event = msgspec.json.decode(line) if line else {}
+            if event.get("type") != "BOOKMARK" and event.get("object", {}).get("status", {}).get("phase"):
+                return True
+        return False
 
     async def _drop(self, name: str) -> None:
         try:

@@ -72,8 +72,8 @@ def given() -> set[Right]:
 
 
 def used(folder: Path) -> tuple[set[Right], list[str]]:
-    """Return what was done, and what was denied."""
-    done, denied = set[Right](), list[str]()
+    """Return what was done, and what was denied and never allowed: a right that was just given counts a moment later."""
+    done, denied = set[Right](), dict[Right, str]()
     for line in (folder / "audit.log").read_text().splitlines():
         event: Json = json.loads(line)
         what: Json = event.get("objectRef", {})
@@ -82,10 +82,11 @@ def used(folder: Path) -> tuple[set[Right], list[str]]:
         resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
         account = event["user"]["username"].rpartition(":")[2]
         right = Right(account, event["verb"], what.get("apiGroup", ""), resource)
-        done.add(right)
         if event["annotations"].get("authorization.k8s.io/decision") == "forbid":
-            denied.append(f"{right} {what.get('namespace', '')}/{what.get('name', '')}")
-    return done, denied
+            denied[right] = f"{right} {what.get('namespace', '')}/{what.get('name', '')}"
+        else:
+            done.add(right)
+    return done, [told for right, told in denied.items() if right not in done]
 
 
 class Meddler:
@@ -140,7 +141,12 @@ def test_every_right_is_used_and_none_is_missing(stage: Scene, cluster: Cluster,
     secret = f"secret/elbowroom-vm-{stage.home_of('db')['metadata']['labels']['elbowroom.dev/vm']}"
     space.kubectl("delete", "pod", "db", "--wait=false")
     until("its Secret is gone", lambda: secret not in space.kubectl("get", "secrets", "-o", "name"), within=120)
-    # Uninstalled while a VM is moved by hand.
+    # Uninstalled while a VM is moved by hand, a request waits, and others are over.
+    stage.requests.grow("over", vm="web", resources={"cpu": "1"})
+    stage.requests.until("over", "Succeeded")
+    stage.requests.migrate("nobody", vm="nobody")
+    stage.requests.until("nobody", "Failed", plural="vmmigrations")
+    stage.requests.grow("waits", pod="nobody", resources={"cpu": "1"})
     stage.requests.migrate("away", vm="web", transfer=SLOWLY)
     stage.until_copying()
     cluster.uninstall()

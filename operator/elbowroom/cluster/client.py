@@ -97,7 +97,18 @@ class Api:
         try:
             config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
         except config.ConfigException:
-            config.load_kube_config(client_configuration=found)  # type: ignore[no-untyped-call]
+            return cls.from_kubeconfig()
+        return cls._of(found)
+
+    @classmethod
+    def from_kubeconfig(cls, context: str | None = None) -> Self:
+        """Find the API server as kubectl does."""
+        found = client.Configuration()
+        config.load_kube_config(context=context, client_configuration=found)  # type: ignore[no-untyped-call]
+        return cls._of(found)
+
+    @classmethod
+    def _of(cls, found: client.Configuration) -> Self:
         context = None
         if found.host.startswith("https"):
             context = ssl.create_default_context(cafile=found.ssl_ca_cert)
