@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import kopf
 from kubernetes.client.exceptions import ApiException
+from prometheus_client import REGISTRY
 from urllib3.exceptions import HTTPError
 
+from elbowroom import metrics
 from elbowroom.authority.keeper import DamagedError, Keeper, NotOursError
 from elbowroom.authority.vms import VmSecrets
 from elbowroom.cluster import slim
@@ -31,7 +34,7 @@ from elbowroom.runner.tls import Identity
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kubernetes import client
 
@@ -71,6 +74,7 @@ class Operator:
         self.view = View(driver)
         self.reconciler = Reconciler(api, driver, self.view, settings.policy(), Recorder(api, identity))
         self._leader = Leader(api, namespace, identity)
+        metrics.LEADS.set_function(lambda: float(self._leader.sure))
         self._secrets = VmSecrets(self._keeper, self._identities)
         self._guard = None if settings.guard is None else GuardWatch(api, namespace, self.reconciler.guard_changed)
         self._nodes = Reflector(api, "/api/v1/nodes", slim.Node, self.view.put_node, self.view.drop_node)
@@ -124,21 +128,35 @@ class Operator:
     async def _lead(self) -> None:
         try:
             await self._leader.acquire()
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
-                await self._know_everything()
-                self._knows = True
-                _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.shapes)})
-                later = [self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever()]
-                later += [] if self._guard is None else [self._guard.run()]
-                tasks += [group.create_task(work) for work in later]
-                await kopf.operator(registry=registry, memo=kopf.Memo(operator=self), clusterwide=True, standalone=True)
-                for task in tasks:
-                    task.cancel()
+            with self._counted():
+                await self._work()
         finally:
             await self._leader.release()
             await self._runners.close()
             await self._api.close()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Have what is known counted, for as long as it is kept up to date."""
+        known = metrics.Known(self.view.store, self.reconciler.waiting)
+        REGISTRY.register(known)
+        try:
+            yield
+        finally:
+            REGISTRY.unregister(known)
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in (self._leader.keep(), self._nodes.run(), self._pods.run())]
+            await self._know_everything()
+            self._knows = True
+            _log.info("ready", extra={"nodes": len(self.view.store.nodes), "pods": len(self.view.shapes)})
+            later = [self.reconciler.run(), self._secrets.run(), self._renew(), self._audit_for_ever()]
+            later += [] if self._guard is None else [self._guard.run()]
+            tasks += [group.create_task(work) for work in later]
+            await kopf.operator(registry=registry, memo=kopf.Memo(operator=self), clusterwide=True, standalone=True)
+            for task in tasks:
+                task.cancel()
 
     async def _know_everything(self) -> None:
         await self._take_certificate()

@@ -73,6 +73,8 @@ class Reconciler:
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._told_at: dict[str, float] = {}
         self._progress: dict[str, interface.Transfer] = {}
+        self._since: dict[str, float] = {}
+        """Since when something is in its phase, as far as we have seen that begin."""
         self._hindered: dict[str, tuple[float, float]] = {}
         """Since when something does not get on, and when that was last posted."""
         self._started = False
@@ -154,6 +156,10 @@ class Reconciler:
             body, said = self._view.bodies[uid], sentence("VMScaleRequest", reason, "")
             self._spawn(self._recorder.post(body, reason, said, warning=reason in WARNINGS))
 
+    def waiting(self) -> int:
+        """Return how many wait to be looked at, or are."""
+        return len(self._busy)
+
     # One turn
 
     async def _work(self, uid: str) -> None:
@@ -207,7 +213,7 @@ class Reconciler:
             await self._look_at_move(uid)
             migration = store.migrations.get(uid)
             return () if migration is None else self._timed(moves.decide, migration)
-        for known in (self._last, self._told_at, self._hindered):
+        for known in (self._last, self._told_at, self._hindered, self._since):
             known.pop(uid, None)
         if uid != _SWEEP:
             return ()
@@ -348,6 +354,8 @@ class Reconciler:
         if before is not None and (before.phase, before.reason) == (now.phase, now.reason):
             return
         body = self._view.bodies.get(action.uid)
+        if body is not None and before is not None and before.phase is not now.phase:
+            self._count(action, before, body)
         reason = now.outcome.reason if now.outcome is not None else now.reason
         if body is None or reason is None:
             return
@@ -364,6 +372,29 @@ class Reconciler:
         said = sentence(body["kind"], reason, message)
         self._spawn(self._recorder.post(body, str(reason), said, warning=reason in WARNINGS))
 
+    def _count(
+        self, action: WriteRequest | WriteMigration, before: RequestStatus | MigrationStatus, body: Json
+    ) -> None:
+        """Count the end of a phase, and of what has come to its end."""
+        uid, now, moment = action.uid, action.status, time.monotonic()
+        if (since := self._since.pop(uid, None)) is not None:
+            metrics.PHASE_SECONDS.labels(kind=body["kind"], phase=str(before.phase)).observe(moment - since)
+        if not now.phase.final:
+            self._since[uid] = moment
+            return
+        phase, reason = str(now.phase), str(now.reason)
+        if isinstance(action, WriteRequest):
+            metrics.ENDED.labels(phase=phase, reason=reason).inc()
+            lasted = self._clock() - self._view.store.requests[uid].created_at
+            metrics.REQUEST_SECONDS.labels(phase=phase).observe(max(lasted, 0.0))
+            return
+        metrics.MOVES_ENDED.labels(phase=phase, reason=reason).inc()
+        if now.phase is MigrationPhase.SUCCEEDED:
+            told: Json = body.get("status", {})
+            metrics.MOVED_BYTES.inc(told.get("transferredBytes", 0))
+            if "downtimeMilliseconds" in told:
+                metrics.DOWNTIME.observe(told["downtimeMilliseconds"] / 1000)
+
     def _count_thieves(self, request: Request) -> None:
         for name in requests.thieves(self._view.store, request) or ["unknown"]:
             metrics.THEFTS.labels(thief=name, node=request.status.node).inc()
@@ -371,6 +402,7 @@ class Reconciler:
     def _say_why(self, uid: str, error: Exception) -> None:
         """Log what hinders something, and post it where it goes on for a while."""
         body, now = self._view.bodies.get(uid), time.monotonic()
+        metrics.HINDERED.labels(kind="sweep" if body is None else body["kind"]).inc()
         _log.info("%s is hindered: %s", uid if body is None else body["metadata"]["name"], error)
         first, posted = self._hindered.get(uid, (now, -_SELDOM))
         if body is not None and now - first > _NOW_AND_THEN and now - posted > _SELDOM:

@@ -14,11 +14,13 @@ import pytest
 import yaml
 from support.certificates import self_signed
 from support.charts import CHART, PSS, RELEASE, SPACE, Cluster, vm
+from support.prometheus import Asked, panels, prometheus
 from support.scenes import SLOWLY
 from support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from support.scenes import Scene
 
@@ -78,10 +80,17 @@ def grown(stage: Scene) -> None:
     stage.witness.assert_kept(stage.space.name)
 
 
-def test_a_vm_grows_because_its_neighbour_is_moved(stage: Scene, cluster: Cluster) -> None:
-    full(stage)
-    grow(stage)
-    grown(stage)
+def test_a_vm_grows_because_its_neighbour_is_moved(stage: Scene, cluster: Cluster, tmp_path: Path) -> None:
+    pods = [item for item in stage.operators() if item["metadata"]["name"].startswith("elbowroom-operator-")]
+    addresses = [item["status"]["podIP"] for item in pods]
+    targets = (f"{address}:{port}" for address in addresses for port in (9090, 9091))
+    with prometheus(cluster, tmp_path, targets):
+        asked = Asked(stage.vms)
+        asked.until_scraped()
+        full(stage)
+        grow(stage)
+        grown(stage)
+        counted(asked)
     assert stage.home_of("web")["spec"]["schedulerName"] == "elbowroom"
     for pod in stage.operators():
         for container in pod["spec"]["containers"]:
@@ -101,6 +110,19 @@ def test_a_rolling_restart_in_the_middle_of_a_copy(stage: Scene, cluster: Cluste
         status = ("rollout", "status", f"deployment/elbowroom-{name}", "--timeout=90s")
         cluster.kubectl("-n", SPACE, *status, within=100)
     grown(stage)
+
+
+def counted(asked: Asked) -> None:
+    """Ask a real Prometheus for everything that dashboard and alerts ask for."""
+    ended = 'sum(increase(elbowroom_request_seconds_count{phase="Succeeded"}[5m]))'
+    until("the end is counted", lambda: asked.value(ended) > 0.5)
+    assert asked.value("sum(elbowroom_leads)") == 1
+    assert asked.value("sum(elbowroom_migrated_bytes_total)") > 1 << 20
+    assert asked.value("sum(elbowroom_migration_downtime_seconds_count)") == 1
+    for title, queries in panels().items():
+        for query in queries:
+            assert asked.series(query) or title in ("Room taken", "Queue, and what hinders"), f"{title}: {query}"
+    assert asked.firing() == []
 
 
 @pytest.mark.parametrize("order", [("operator", "scheduler"), ("scheduler", "operator")], ids="first {0[0]}".format)

@@ -147,6 +147,10 @@ def test_every_right_is_used_and_none_is_missing(stage: Scene, cluster: Cluster,
     stage.requests.migrate("nobody", vm="nobody")
     stage.requests.until("nobody", "Failed", plural="vmmigrations")
     stage.requests.grow("waits", pod="nobody", resources={"cpu": "1"})
+    for reason, suspended in (("VMNotFound", False), ("Suspended", True), ("VMNotFound", False)):
+        space.kubectl("patch", "vmsr", "waits", "--type=merge", "-p", json.dumps({"spec": {"suspend": suspended}}))
+        stage.until_reason("waits", reason)
+    until("what happened again is counted", lambda: "(x2 over" in space.kubectl("describe", "vmsr", "waits"))
     stage.requests.migrate("away", vm="web", transfer=SLOWLY)
     stage.until_copying()
     cluster.uninstall()

@@ -184,6 +184,8 @@ class Api:
         )  # fmt: skip
         async for trial in retries:
             with trial:
+                if trial.retry_state.attempt_number > 1:
+                    metrics.RETRIES.labels(method=method).inc()
                 return await self._once(method, path, body, kind, query)
         raise AssertionError("tenacity ends with an answer or an error")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 
 from .machine import RefusedError
@@ -25,6 +26,7 @@ from .messages import (
     Refusal,
     Resize,
 )
+from .metrics import exposition
 from .monitor import MonitorError
 from .tls import OPERATOR, peer_names
 
@@ -82,6 +84,7 @@ class Service:
         app = web.Application()
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/livez", self._livez)
+        app.router.add_get("/metrics", self._metrics)
         return app
 
     async def _readyz(self, _request: web.Request) -> web.Response:
@@ -89,6 +92,11 @@ class Service:
         # The guest may have left while it was being asked.
         ready = ready and self._machine.state is GuestState.RUNNING
         return web.Response(status=200 if ready else 503, text=f"the guest is {self._machine.state}\n")
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=exposition(await self._machine.status()), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
     async def _livez(self, _request: web.Request) -> web.Response:
         try:
