@@ -1,7 +1,7 @@
 # The images of the operator (the last stage, and so the default) and of VM pods (`--target runner`):
 #
-#   docker build -t elbowroom/operator .
-#   docker build -t elbowroom/runner --target runner .
+#   docker build -t elbowroom/operator:0.1.0 .
+#   docker build -t elbowroom/runner:0.1.0 --target runner .
 #
 # To pin what they are built on: --build-arg BASE=debian:trixie-slim@sha256:...
 ARG BASE=debian:trixie-slim

@@ -108,6 +108,8 @@ class Check:
         query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version}
         async for line in self._api.watch(HOLDS, **query):
             event = msgspec.json.decode(line) if line else {}
+            if event.get("type") == "ERROR":
+                return False
             if event.get("type") != "BOOKMARK" and event.get("object", {}).get("status", {}).get("phase"):
                 return True
         return False

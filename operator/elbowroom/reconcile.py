@@ -48,6 +48,7 @@ _MOVES: Final = (
 )  # fmt: skip
 """The phases in which it matters what runners say about a move."""
 _LOOKS: Final = 5
+_STEPS_AT_ONCE: Final = 20
 _AT_ONCE, _SHORTLY, _SOON, _NOW_AND_THEN, _SELDOM = 0.0, 0.2, 1.0, 5.0, 30.0
 _PROGRESS_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 10.0
@@ -75,6 +76,8 @@ class Reconciler:
         self._progress: dict[str, interface.Transfer] = {}
         self._since: dict[str, float] = {}
         """Since when something is in its phase, as far as we have seen that begin."""
+        self._in_a_row: dict[str, int] = {}
+        """How many turns have followed each other at once."""
         self._hindered: dict[str, tuple[float, float]] = {}
         """Since when something does not get on, and when that was last posted."""
         self._started = False
@@ -197,9 +200,12 @@ class Reconciler:
         self._hindered.pop(uid, None)
         again = bool(actions) and actions != self._last.get(uid)
         self._last[uid] = actions
-        if again:
-            return _AT_ONCE
-        return _SOON if actions else None
+        if not again:
+            self._in_a_row.pop(uid, None)
+            return _SOON if actions else None
+        # A few steps follow each other at once. Whoever has us go to and fro does not have all of our time.
+        self._in_a_row[uid] = self._in_a_row.get(uid, 0) + 1
+        return _AT_ONCE if self._in_a_row[uid] <= _STEPS_AT_ONCE else _SOON
 
     async def _decide(self, uid: str) -> Actions:
         store = self._view.store
@@ -213,7 +219,7 @@ class Reconciler:
             await self._look_at_move(uid)
             migration = store.migrations.get(uid)
             return () if migration is None else self._timed(moves.decide, migration)
-        for known in (self._last, self._told_at, self._hindered, self._since):
+        for known in (self._last, self._told_at, self._hindered, self._since, self._in_a_row):
             known.pop(uid, None)
         if uid != _SWEEP:
             return ()
@@ -246,14 +252,14 @@ class Reconciler:
                 self._stop_listening(uid)
                 await self._ask_for_downtime(migration)
                 return
-            before = self._pods_of(migration)
+            before = self._lives_of(migration)
             told = await self._ask(migration)
             store.put_transfer(uid, Transfer(told.state, round(told.percent), told.message))
-            if before == self._pods_of(migration):
+            if before == self._lives_of(migration):
                 self._listen(migration, told.revision)
                 self._progress[uid] = told
                 return
-        raise ConflictError(409, "its pods change all the time")
+        raise ConflictError(409, "its pods come and go")
 
     async def _ask_for_downtime(self, migration: Migration | None) -> None:
         """Ask a source that its guest has left for how long that took: QEMU may say so a moment after it has."""
@@ -263,9 +269,11 @@ class Reconciler:
         if "downtimeMilliseconds" not in status and migration.status.source in self._view.vms:
             self._progress[migration.uid] = await self._ask(migration)
 
-    def _pods_of(self, migration: Migration) -> tuple[Pod | None, Pod | None]:
+    def _lives_of(self, migration: Migration) -> list[tuple[object, ...] | None]:
+        """Return what matters of its pods' lives. Their owners may write all else of them as often as they like."""
         store, status = self._view.store, migration.status
-        return store.pod(status.source), store.pod(status.receiver_uid)
+        pods = (store.pod(uid) for uid in (status.source, status.receiver_uid))
+        return [None if pod is None else (pod.uid, pod.phase, pod.terminating, pod.node) for pod in pods]
 
     async def _ask(self, migration: Migration, *, after: int = -1, wait: float = 0.0) -> interface.Transfer:
         vms, status = self._view.vms, migration.status

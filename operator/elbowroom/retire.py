@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
 _PERIOD: Final = 1.0
+_SWITCH_OFF_SECONDS: Final = 45.0
+_ENDED: Final = ("Succeeded", "Failed")
 _OPERATOR: Final = "app.kubernetes.io/name=elbowroom-operator"
 _KINDS: Final = (("VMScaleRequest", "vmscalerequests"), ("VMMigration", "vmmigrations"))
 
@@ -48,9 +50,11 @@ class Retirement:
         try:
             replicas = await self._replicas()
             while True:
+                if replicas == 0 and await self._under_way():
+                    replicas = 1  # an earlier uninstall was broken off, and nobody is there who could put things back
+                    await self._scale(replicas)
                 await self._wait_for("what is under way", self._settling)
-                await self._scale(0)
-                await self._wait_for("the operator's pods", self._operators)
+                await self._switch_off(replicas)
                 if not await self._under_way():
                     break
                 await self._scale(replicas)  # somebody has asked for something in the last moment
@@ -58,6 +62,16 @@ class Retirement:
             _log.info("nothing is under way any more, and the operator is switched off")
         finally:
             await self._api.close()
+
+    async def _switch_off(self, replicas: int) -> None:
+        """End the operators; where that does not come about, have them back: nothing is to be half done."""
+        await self._scale(0)
+        self._until = max(self._until, time.monotonic() + _SWITCH_OFF_SECONDS)
+        try:
+            await self._wait_for("the operator's pods", self._operators)
+        except LeftError:
+            await self._scale(replicas)
+            raise
 
     async def _wait_for(self, what: str, left: Callable[[], Awaitable[list[str]]]) -> None:
         before: list[str] = []
@@ -126,7 +140,10 @@ class Retirement:
 
     async def _operators(self) -> list[str]:
         found = await self._api.get(self._pods, labelSelector=_OPERATOR)
-        return [f"Pod {item['metadata']['namespace']}/{item['metadata']['name']}" for item in found["items"]]
+        return [
+            f"Pod {item['metadata']['namespace']}/{item['metadata']['name']}" for item in found["items"]
+            if item.get("status", {}).get("phase") not in _ENDED  # evicted ones stay, and do nothing
+        ]  # fmt: skip
 
     async def _let_go(self) -> None:
         for body in await self._ours():

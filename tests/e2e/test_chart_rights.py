@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 from kubernetes.client.exceptions import ApiException
-from support.charts import CHART, HELM, PSS, SPACE, Cluster, vm
+from support.charts import CHART, HELM, PSS, RELEASE, SPACE, Cluster, vm
 from support.scenes import SLOWLY
 from support.testbed import run
 from support.waiting import until
@@ -141,6 +141,7 @@ def test_every_right_is_used_and_none_is_missing(stage: Scene, cluster: Cluster,
     secret = f"secret/elbowroom-vm-{stage.home_of('db')['metadata']['labels']['elbowroom.dev/vm']}"
     space.kubectl("delete", "pod", "db", "--wait=false")
     until("its Secret is gone", lambda: secret not in space.kubectl("get", "secrets", "-o", "name"), within=120)
+    assert "ok  a scheduler keeps to holds" in cluster.helm("test", RELEASE, "-n", SPACE, "--logs")
     # Uninstalled while a VM is moved by hand, a request waits, and others are over.
     stage.requests.grow("over", vm="web", resources={"cpu": "1"})
     stage.requests.until("over", "Succeeded")

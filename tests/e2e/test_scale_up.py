@@ -107,8 +107,12 @@ def test_a_claimant_with_sidecars_grows_in_one_container(stage: Scene) -> None:
 
 def test_two_requests_on_one_node_at_once(stage: Scene) -> None:
     stage.boot(db="1", cache="1", web="1", mail="1")
-    stage.requests.grow("grow-db", vm="db", resources={"cpu": "2"})
-    stage.requests.grow("grow-cache", vm="cache", resources={"cpu": "2"})
+    # Both are there before either is planned.
+    for name in ("db", "cache"):
+        stage.requests.grow(f"grow-{name}", vm=name, resources={"cpu": "2"}, suspend=True)
+        stage.until_reason(f"grow-{name}", "Suspended")
+    go_on = ("--type=merge", "-p", '{"spec":{"suspend":false}}')
+    stage.space.kubectl("patch", "vmsr", "grow-db", "grow-cache", *go_on)
     plans = [neighbours(stage.requests.until(name, "Succeeded")) for name in ("grow-db", "grow-cache")]
     assert sorted(plans) == [["mail"], ["web"]]
     assert (stage.has("db").cpu, stage.has("cache").cpu) == (2000, 2000)

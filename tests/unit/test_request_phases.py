@@ -694,14 +694,14 @@ class TestUndoing:
     def test_committed_ones_come_to_their_end(self, item: Any) -> None:
         assert written(decide(self.ITEM, migrations=(item,), holds=(hold(committed=True),)))[0] is RequestPhase.UNDOING
 
-    def test_one_that_has_no_receiver_any_more_keeps_no_room_for_ever(self) -> None:
+    def test_one_that_is_called_off_and_does_not_end_keeps_no_room_for_ever(self) -> None:
         ending = migration(
             MigrationPhase.CANCELLING, outcome=MigrationOutcome(MigrationPhase.CANCELLED, Reason.CANCELLED)
         )
         late = replace(self.ITEM, created_at=NOW - 700)
-        seen: dict[str, Any] = {"migrations": (ending,), "holds": (hold(),), "gone": {"web-r1-1"}}
+        seen: dict[str, Any] = {"migrations": (ending,), "holds": (hold(),)}
         assert decide(late, **seen) == (DeleteHold("db", "hold@1"),)
-        assert written(decide(late, **{**seen, "gone": set()}))[0] is RequestPhase.UNDOING
+        assert decide(late, DB, WEB, replace(RECEIVER, terminating=True), **seen) == (DeleteHold("db", "hold@1"),)
         assert written(decide(self.ITEM, **seen))[0] is RequestPhase.UNDOING
 
     def test_then_the_hold_goes(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from elbowroom.authority.vms import VmSecrets
 from elbowroom.runner.tls import Identity
+from urllib3.exceptions import MaxRetryError
 
 
 class Keeper:
@@ -16,6 +17,10 @@ class Keeper:
         self.ensured: list[str] = []
         self.forgotten: list[str] = []
         self.then: dict[str, Any] = {}
+        self.known: set[str] = set()
+
+    async def given(self) -> frozenset[Identity]:
+        return frozenset(Identity("shop", name) for name in self.known)
 
     async def ensure_vm(self, identity: Identity) -> None:
         self.ensured.append(identity.name)
@@ -60,3 +65,26 @@ def test_who_has_been_gone_for_a_while_is_forgotten_and_who_comes_back_is_not() 
     there.clear()
     asyncio.run(vms.look(62.0))
     assert keeper.forgotten == ["a"]
+
+
+def test_who_went_while_no_operator_looked_is_forgotten_too() -> None:
+    vms, keeper, _ = secrets("a")
+    keeper.known = {"a", "gone"}
+    for now in (0.0, 59.0):
+        asyncio.run(vms.look(now))
+    assert keeper.forgotten == []
+    asyncio.run(vms.look(61.0))
+    assert keeper.forgotten == ["gone"]
+
+
+def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
+    vms, keeper, _ = secrets("a", "b")
+
+    def silent() -> None:
+        raise MaxRetryError(None, "/")  # type: ignore[arg-type]
+
+    keeper.then["a"] = silent
+    asyncio.run(vms.look(0.0))
+    assert sorted(keeper.ensured) == ["a", "b"]
+    asyncio.run(vms.look(11.0))
+    assert sorted(keeper.ensured) == ["a", "a", "b"]

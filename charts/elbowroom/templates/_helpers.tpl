@@ -27,6 +27,18 @@ runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* Where pods of ours run. The taint of a held node does not keep them away: it is the operator that takes it off. */}}
+{{- define "elbowroom.placed" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+tolerations:
+- {key: elbowroom.dev/held, operator: Exists}
+{{- with .tolerations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* Keep replicas apart, so that a node takes one of them with it at most: "operator" */}}
 {{- define "elbowroom.apart" -}}
 podAntiAffinity:
@@ -58,6 +70,15 @@ next writer would be refused what the one before has written. */}}
 {{- get (dict "own" "elbowroom-guard" "certManager" "elbowroom-guard-cert-manager" "secret" "elbowroom-guard-secret") .Values.guard.certificate.mode -}}
 {{- end }}
 
+{{/* The guard is not asked about its own pods, nor, with failurePolicy Fail, about those of kube-system, without which it cannot
+run: a guard that is down would stay down. What the operator tries in order to know that it is asked comes from here as well. */}}
+{{- define "elbowroom.notOurselves" -}}
+- name: not-what-the-guard-itself-needs
+  expression: >-
+    !(request.namespace in {{ eq .Values.guard.failurePolicy "Fail" | ternary (list "kube-system" .Release.Namespace) (list .Release.Namespace) | toJson }})
+    || (has(object.metadata.name) && object.metadata.name == 'elbowroom-guard-probe')
+{{- end }}
+
 {{- define "elbowroom.guardSecret" -}}
 {{- if eq .Values.guard.certificate.mode "certManager" }}elbowroom-guard-tls{{ else }}{{ .Values.guard.certificate.secretName }}{{ end -}}
 {{- end }}
@@ -69,6 +90,7 @@ next writer would be refused what the one before has written. */}}
 {{- if .Values.guard.enabled -}}
 {{- $guard := dict "schedulers" (include "elbowroom.schedulers" . | fromJsonArray) -}}
 {{- if ne .Values.guard.certificate.mode "own" }}{{ $_ := set $guard "certificate" "/etc/elbowroom/guard" }}{{ end -}}
+{{- $_ := set $guard "port" (int .Values.guard.port) -}}
 {{- $_ := set $config "guard" $guard -}}
 {{- end -}}
 {{ toYaml $config }}
@@ -80,6 +102,7 @@ kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: true
   leaseDuration: {{ .Values.scheduler.leaseDuration }}
+  renewDeadline: {{ .Values.scheduler.renewDeadline }}
   {{- if eq .Values.scheduler.mode "beside" }}
   resourceName: elbowroom-scheduler
   resourceNamespace: {{ .Release.Namespace }}
@@ -106,6 +129,16 @@ profiles:
   {{- range .Values.networkPolicy.apiServerPorts }}
   - {port: {{ . }}, protocol: TCP}
   {{- end }}
+{{- end }}
+
+{{/* A duration such as 1h30m, in whole seconds. */}}
+{{- define "elbowroom.seconds" -}}
+{{- $seconds := 0 -}}
+{{- range regexFindAll "[0-9]+(h|ms|m|s)" . -1 -}}
+{{- $number := regexFind "[0-9]+" . | int -}}
+{{- $seconds = add $seconds (mul $number (get (dict "h" 3600 "m" 60 "s" 1 "ms" 0) (regexFind "[a-z]+" .))) -}}
+{{- end -}}
+{{ $seconds }}
 {{- end }}
 
 {{- define "elbowroom.hook" }}

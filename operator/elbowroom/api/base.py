@@ -68,6 +68,23 @@ def between_a_second_and_a_day(field: str) -> Json:
     }  # fmt: skip
 
 
+def of_transfers() -> list[Json]:
+    """Return the rules of what a move may cost, as far as runners can keep to them."""
+    bandwidth = "string(self.transfer.bandwidth)"
+    rules = [{
+        "rule": f"!isQuantity({bandwidth}) || quantity({bandwidth}).compareTo(quantity('64Ki')) >= 0",
+        "fieldPath": ".transfer.bandwidth", "message": "has to be 64Ki or more, a second",
+    }]  # fmt: skip
+    for field, least, most in (("downtime", "1ms", "1m"), ("timeout", "1s", "24h"), ("switchOverTimeout", "1s", "1h")):
+        value = f"self.transfer.{field}"
+        within = f"duration({value}) >= duration('{least}') && duration({value}) <= duration('{most}')"
+        rules.append({
+            "rule": f"!{value}.matches('{DURATION_PATTERN}') || ({within})", "fieldPath": f".transfer.{field}",
+            "message": f"has to be between {least} and {most}",
+        })  # fmt: skip
+    return rules
+
+
 def unchanged(field: str, message: str) -> Json:
     """Return the rule that a field, whether it is there or not, stays as it is."""
     kept = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"

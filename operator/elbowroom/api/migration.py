@@ -22,6 +22,7 @@ from .base import (
     TransferLimits,
     Uid,
     between_a_second_and_a_day,
+    of_transfers,
     unchanged,
 )
 
@@ -93,5 +94,6 @@ RULES: list[Json] = [
     {"rule": "has(self.request) == has(self.pod) && has(self.request) == has(self.receiver)",
      "message": "request, pod and receiver are the operator's: leave all of them out"},
     between_a_second_and_a_day("deadline"),
+    *of_transfers(),
     *(unchanged(field, _FIXED) for field in ("vm", "target", "request", "pod", "receiver")),
 ]  # fmt: skip

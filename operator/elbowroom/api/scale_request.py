@@ -24,6 +24,7 @@ from .base import (
     TransferLimits,
     Uid,
     between_a_second_and_a_day,
+    of_transfers,
     unchanged,
 )
 
@@ -203,5 +204,6 @@ RULES: list[Json] = [
     {"rule": "self.strategy.size() < 2 || self.strategy[1] != self.strategy[0]", "fieldPath": ".strategy",
      "message": "names InPlace twice"},
     between_a_second_and_a_day("deadline"),
+    *of_transfers(),
     *(unchanged(field, _FIXED) for field in ("vm", "pod", "container", "resources", "strategy", "dryRun")),
 ]  # fmt: skip

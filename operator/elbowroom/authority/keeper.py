@@ -109,6 +109,10 @@ class Keeper:
         written = await self._persist(once)
         await self._records.put(identity, Record(str(_meta(written).uid), now + RENEW_AFTER, trusted))
 
+    async def given(self) -> frozenset[Identity]:
+        """Return the VMs that have a certificate, also those that went while nobody looked."""
+        return await self._records.identities()
+
     async def forget_vm(self, identity: Identity) -> None:
         """Delete the Secret of a VM that is gone: the one that we have made, and no other of its name."""
         record = await self._records.get(identity)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kubernetes.client.exceptions import ApiException
 
+from elbowroom.runner.tls import Identity
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubernetes import client
-
-    from elbowroom.runner.tls import Identity
 
 _LABEL: Final = "elbowroom.dev/certificates-of"
 _PATIENCE: Final = (5, 15)
@@ -45,6 +45,11 @@ class Records:
     async def get(self, identity: Identity) -> Record | None:
         """Return what is known of a VM's certificate."""
         return (await self._all()).get(identity.namespace, {}).get(identity.name)
+
+    async def identities(self) -> frozenset[Identity]:
+        """Return whose certificates are known."""
+        known = await self._all()
+        return frozenset(Identity(namespace, name) for namespace, records in known.items() for name in records)
 
     async def put(self, identity: Identity, record: Record) -> None:
         """Write down what a VM was given."""

@@ -8,8 +8,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
-from .keeper import DamagedError, NotOursError
+from .keeper import KeeperError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,11 +52,20 @@ class VmSecrets:
         there = set(self._identities())
         for identity in there:
             self._missed.pop(identity, None)
-        for identity in self._due.keys() - there:
+        for identity in (self._due.keys() | await self._given()) - there:
             if now - self._missed.setdefault(identity, now) > _FORGET_AFTER and await self._try(
                 self._keeper.forget_vm, identity
             ):
-                del self._due[identity], self._missed[identity]
+                self._due.pop(identity, None)
+                del self._missed[identity]
+
+    async def _given(self) -> frozenset[Identity]:
+        """Return who has a certificate: those who went while no operator looked are in the records only."""
+        try:
+            return await self._keeper.given()
+        except (ApiException, HTTPError) as error:
+            _log.warning("the records of certificates: %s", error)
+            return frozenset()
 
     def _latest_due(self, now: float) -> list[Identity]:
         due = [identity for identity in self._identities() if self._due.get(identity, 0.0) <= now]
@@ -65,7 +75,7 @@ class VmSecrets:
     async def _try(work: Callable[[Identity], object], identity: Identity) -> bool:
         try:
             await work(identity)  # type: ignore[misc]
-        except (ApiException, NotOursError, DamagedError) as error:
+        except (ApiException, HTTPError, KeeperError) as error:
             _log.warning("the certificate of %s/%s: %s", identity.namespace, identity.name, error)
             return False
         return True

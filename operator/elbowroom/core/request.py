@@ -68,6 +68,8 @@ _LAST_PATIENCE: Final = 10
 """How many times as long as a grant may take something is put back that nobody lets us put back."""
 _TOLD: Final = 32
 """How many neighbours that were not chosen are told about: the schema takes no more."""
+_LONGEST: Final = 256
+"""How much is told about each: what is stored has to be what was decided, or it would be written again and again."""
 _NAMED: Final = 5
 """How many thieves are named."""
 _RECEIVERS_FAULT: Final = (
@@ -373,7 +375,7 @@ def _not_chosen(choice: Choice) -> tuple[NotChosen, ...]:
     others = [item for item in choice.rejected if item.reason is not Reason.IS_CLAIMANT]
     ordered = sorted(others, key=lambda item: (item.reason is Reason.NOT_A_VM, item.pod.namespace, item.pod.name))
     return tuple(
-        NotChosen(item.pod.namespace, item.pod.name, item.reason, item.message) for item in ordered[:_TOLD]
+        NotChosen(item.pod.namespace, item.pod.name, item.reason, item.message[:_LONGEST]) for item in ordered[:_TOLD]
     )  # fmt: skip
 
 
@@ -419,7 +421,7 @@ def _choose(world: World, request: Request, claimant: Pod, lacking: Room, now: f
         return choice
 
     left = busy.left(node.name, request.namespace, policy)
-    choice = chosen(min(request.at_most, policy.moves_per_node))
+    choice = chosen(min(request.at_most, policy.moves_per_node, policy.moves_per_namespace, policy.moves_in_cluster))
     if len(choice.neighbours) <= left:
         return choice
     fewer = chosen(left) if left > 0 else Choice(reason=Reason.BUDGET)
@@ -791,12 +793,9 @@ def _undoing(world: World, request: Request, now: float, policy: Policy) -> Acti
     if calling_off:
         return tuple(calling_off)
     patient = not _too_late(request, now, policy.grant_within)
-    # One whose source says for ever that it sends, to nobody, keeps no room.
-    open_ = [
-        item for item in found
-        if item is not None and not item.status.phase.final and not (moves.cannot_move(world, item) and not patient)
-    ]  # fmt: skip
-    if any(patient or not item.status.committed for item in open_):
+    # What is not committed by now is called off, and never will be: however long its receiver takes to end, or its
+    # source says that it sends, it keeps no room. What is committed nobody may be able to tell the end of.
+    if patient and any(item is not None and not item.status.phase.final for item in found):
         return _wait(request, Reason.UNDOING, status.message)
     unseen = any(item is None for item in found) and not status.room_appeared
     if hold is not None and hold.committed and unseen and patient:

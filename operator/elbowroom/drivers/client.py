@@ -78,7 +78,8 @@ class RunnerClient:
         self, address: str, identity: Identity, method: str, path: str, message: Message | None, seconds: float
     ) -> bytes:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            # Those who do not answer keep nobody else waiting: there is no limit in all, and a low one for each.
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, limit_per_host=8))
         host = f"[{address}]" if ":" in address else address
         try:
             async with self._session.request(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import ValidationError
+
 from elbowroom.core.world import GuestSize
 from elbowroom.runner.messages import (
     ChangeLimits,
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
     from .interface import Pod, Transfer, TransferLimits
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_ATTEMPT = re.compile(r"[0-9]{1,18}")
 _RESIZE_SECONDS = 10.0
+_TOLD = 64
+"""How much of a name that somebody else has chosen is told."""
 
 
 class QemuDriver:
@@ -174,11 +179,15 @@ def _address(vm: VirtualMachine) -> str:
 
 
 def _limits(limits: TransferLimits) -> Limits:
-    return Limits(
-        bandwidth=limits.bandwidth, downtime_ms=limits.downtime_ms, timeout_seconds=limits.timeout_seconds,
-        switch_over_seconds=limits.switch_over_seconds, auto_converge=limits.auto_converge,
-        multifd_channels=limits.multifd_channels, post_copy=limits.post_copy,
-    )  # fmt: skip
+    try:
+        return Limits(
+            bandwidth=limits.bandwidth, downtime_ms=limits.downtime_ms, timeout_seconds=limits.timeout_seconds,
+            switch_over_seconds=limits.switch_over_seconds, auto_converge=limits.auto_converge,
+            multifd_channels=limits.multifd_channels, post_copy=limits.post_copy,
+        )  # fmt: skip
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RefusedError(Reason.INVALID, f"transfer.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def _size(status: Status) -> GuestSize:
@@ -196,7 +205,8 @@ def _why_not_movable(pod: Pod) -> str:
         return f"its restartPolicy is {policy}: a restart would boot a second copy of the guest"
     owners = [owner for owner in meta.get("ownerReferences", ()) if owner.get("controller")]
     if owners:
-        return f"{owners[0]['kind']} {owners[0]['name']} would make it anew: a second copy of the guest"
+        owner = f"{owners[0]['kind']} {owners[0]['name']}"[:_TOLD]
+        return f"{owner} would make it anew: a second copy of the guest"
     if "kubernetes.io/hostname" in spec.get("nodeSelector", {}):
         return "its nodeSelector ties it to its node"
     return ""
@@ -207,6 +217,6 @@ def _attempt(pod: Pod) -> int:
     for container in pod["spec"]["containers"]:
         if container["name"] == name:
             for item in container.get("env", ()):
-                if item["name"] == RECEIVE and str(item.get("value", "")).isdecimal():
+                if item["name"] == RECEIVE and _ATTEMPT.fullmatch(str(item.get("value", ""))):
                     return int(item["value"])
     return 0

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from kubernetes.config import ConfigException
+
 from elbowroom.cluster.client import Api, ApiError
 from elbowroom.drivers.receiver import VM_LABEL
 
@@ -33,7 +35,7 @@ def main() -> None:
     """Propose."""
     try:
         found = asyncio.run(_in_time(sys.argv[1:]))
-    except (ApiError, AskedError, TimeoutError):
+    except (ApiError, AskedError, ConfigException, TimeoutError):
         print(_ERROR)  # noqa: T201  # for kubectl
         return
     print("\n".join([*found, _NO_FILES]))  # noqa: T201  # for kubectl

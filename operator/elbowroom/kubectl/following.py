@@ -41,7 +41,7 @@ class Follower:
     async def run(self) -> Json:
         """Follow it to its end, and return it as it is then."""
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:3.0f} %"),
             TimeElapsedColumn(),

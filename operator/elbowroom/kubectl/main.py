@@ -11,6 +11,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from kubernetes import config
+
 from elbowroom.api.base import GROUP, VERSION
 from elbowroom.cluster.client import ApiError, NotFoundError
 from elbowroom.core.duration import InvalidDurationError, seconds
@@ -18,7 +20,7 @@ from elbowroom.core.quantity import InvalidQuantityError, quantity_bytes
 
 try:
     from .following import Follower, outcome
-    from .showing import console, moved, rooms, show_nodes, show_plan, show_story, show_vms, vms
+    from .showing import console, moved, plain, rooms, show_nodes, show_plan, show_story, show_vms, vms
 except ImportError as error:  # rich is not among what the operator needs
     sys.exit(f"kubectl-elbowroom: {error.name} is missing: pip install 'elbowroom[kubectl]'")
 
@@ -121,7 +123,10 @@ def _duration(text: str) -> str:
 
 async def _run(asked: argparse.Namespace) -> int:
     namespace = asked.namespace or own_namespace(asked.context)
-    api = Api.from_kubeconfig(asked.context)
+    try:
+        api = Api.from_kubeconfig(asked.context)
+    except config.ConfigException as error:
+        raise AskedError(f"the kubeconfig cannot be used: {error}") from error
     try:
         return await _COMMANDS[asked.command](Reader(api, namespace), asked)
     finally:
@@ -211,7 +216,7 @@ async def _made_and_followed(  # noqa: PLR0913, PLR0917  # what to make, and how
     if asked.output == "json":
         _print_json(body)
     elif not asked.no_wait:
-        out.print(outcome(body))
+        out.print(plain(outcome(body)))
         if kind == "VMScaleRequest" and body["status"]["phase"] != "Succeeded":
             out.print(f"kubectl elbowroom explain {name} says more.")
     return 0 if asked.no_wait or body["status"]["phase"] == "Succeeded" else 1

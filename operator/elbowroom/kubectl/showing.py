@@ -35,8 +35,15 @@ _RESOURCES: Final = ("cpu", "memory")
 
 def console() -> Console:
     """Return where to write: with colours in a terminal, and lines as long as they are in a pipe."""
-    found = Console(highlight=False, soft_wrap=True)
-    return found if found.is_terminal else Console(highlight=False, soft_wrap=True, no_color=True, width=200)
+    found = Console(highlight=False, soft_wrap=True, markup=False)
+    return (
+        found if found.is_terminal else Console(highlight=False, soft_wrap=True, markup=False, no_color=True, width=200)
+    )
+
+
+def plain(text: str) -> str:
+    """Leave out what is not to be seen: messages may be somebody else's, and terminals obey what they are shown."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 # A request's story
@@ -44,10 +51,10 @@ def console() -> Console:
 
 def show_story(out: Console, name: str, story: Story) -> None:
     """Write a story."""
-    out.print(Text(story.wanted, style="bold"))
+    out.print(Text(plain(story.wanted), style="bold"))
     for sentence in story.so_far:
-        out.print(Text(f"  • {sentence}"))
-    out.print(Text.assemble(("now    ", "cyan"), story.now))
+        out.print(Text(plain(f"  • {sentence}")))
+    out.print(Text.assemble(("now    ", "cyan"), plain(story.now)))
     out.print(Text.assemble(("to do  ", "cyan"), story.to_do))
     out.print(Text(f"more: kubectl describe vmsr {name}", style="dim"))
 
@@ -85,7 +92,7 @@ def show_plan(out: Console, request: Request) -> None:
     change = f"from {status.before} to {status.after}" if status.before else f"to {sized(request.spec.resources)}"
     out.print(Text(f"{subject(request)} {change}" + (f" on {status.node}" if status.node else ""), style="bold"))
     if status.phase is not RequestPhase.SUCCEEDED or plan is None:
-        out.print(Text.assemble(("not now  ", "red"), _why(request)))
+        out.print(Text.assemble(("not now  ", "red"), plain(_why(request))))
         out.print(Text.assemble(("to do    ", "cyan"), ADVICE.get(request.reason, ADVICE[Reason.UNKNOWN])))
     elif not plan.neighbours:
         out.print(Text.assemble(("fits  ", "green"), f"{plan.node} has the room: nobody has to move."))
@@ -101,7 +108,7 @@ def show_plan(out: Console, request: Request) -> None:
     if others:
         out.print(Text("Not moved:", style="dim"))
         for line in others:
-            out.print(Text(f"  {line}", style="dim"))
+            out.print(Text(plain(f"  {line}"), style="dim"))
 
 
 def _why(request: Request) -> str:
@@ -252,8 +259,9 @@ def show_vms(out: Console, found: Sequence[VmLine]) -> None:
     for title in ("NAMESPACE", "VM", "POD", "NODE", "CPU", "MEMORY", "DOING", "MOVABLE"):
         table.add_column(title, no_wrap=title != "MOVABLE")
     for item in found:
-        table.add_row(
+        cells = (
             item.namespace, item.name, item.pod, item.node, f"{item.size.cpu / 1000:g}", amount(item.size.memory),
             item.doing, item.movable,
         )  # fmt: skip
+        table.add_row(*(Text(plain(cell)) for cell in cells))
     out.print(table)

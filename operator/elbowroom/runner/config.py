@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path  # noqa: TC003  # pydantic needs it at run time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -154,10 +154,19 @@ class VMConfig(Strict):
                 raise ConfigError(f"{field}: there is no file {path}")
 
 
+_LARGEST: Final = 16 << 10
+"""Bytes of a configuration. The operator reads those of all VMs, which their owners have written."""
+
+
 def parse(text: str) -> VMConfig:
-    """Read a configuration, or say in one sentence what is wrong with it."""
+    """Read a configuration, or say in one sentence what is wrong with it. Nothing else is raised, whatever it is."""
+    if len(text) > _LARGEST:
+        raise ConfigError(f"the configuration has more than {_LARGEST} characters")
     try:
         document: Any = yaml.safe_load(text)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        # What PyYAML makes of a date that is none, of a tag that does not fit, of brackets without an end.
+        raise ConfigError(f"the configuration is not YAML: {type(error).__name__}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
