@@ -47,7 +47,7 @@ demo-down: ## stop the demo's cluster
 test: bin/testbed bin/helm qemu .cache/guest/complete images ## run the tests, but for those of `make soak`
 	@scripts/setup-test-tools
 	@for module in scheduler testbed; do (cd $$module && ../scripts/go test -vet=off $$(../scripts/go list -f "{{if .TestGoFiles}}{{.ImportPath}}{{end}}" ./...)) || exit; done
-	@$(python) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: soak
 soak: bin/testbed qemu .cache/guest/complete ## all that can disturb a scale-up, and the long forms of what `make test` does a few times: twenty moves in a row, a hundred races

@@ -29,6 +29,8 @@ from elbowroom.guard.watch import GuardWatch
 from elbowroom.handlers import registry
 from elbowroom.health import HealthServer, why_dead, why_not_ready
 from elbowroom.leader import Leader
+from elbowroom.page import picture
+from elbowroom.page.server import PageServer
 from elbowroom.reconcile import Reconciler
 from elbowroom.runner.tls import Identity
 
@@ -66,6 +68,7 @@ class Operator:
         """Take what it works with, and where the kubelet may ask how it is."""
         self._api = api
         self._health = HealthServer(health_port, self.why_dead, self.why_not_ready)
+        self._page = PageServer(settings.page, self.picture)
         self._knows, self._audited_at = False, 0.0
         self._keeper = Keeper(core, namespace, lambda: datetime.now(UTC))
         self._context: ssl.SSLContext | None = None
@@ -120,9 +123,21 @@ class Operator:
         # Our own kinds are read whole once a minute.
         return {"nodes": self._nodes.heard_at, "pods": self._pods.heard_at, "requests and holds": self._audited_at}
 
+    def picture(self, find: str) -> Json:
+        """Return what the page shows. Only who leads knows it."""
+        if self._leader.sure and self._knows:
+            return picture.draw(self.view, time.time(), find)
+        return picture.empty(self._why_no_picture())
+
+    def _why_no_picture(self) -> str:
+        if self._leader.leads or not self._leader.holder:
+            return "The operator is reading what is in the cluster."
+        holder = self._leader.holder
+        return f"This operator stands by; the one that leads is {holder}, in pod {holder.rpartition('-')[0]}: ask that."
+
     async def run(self) -> None:
         """Lead, know everything, and work, until told to end."""
-        async with self._health:
+        async with self._health, self._page:
             await self._lead()
 
     async def _lead(self) -> None:

@@ -34,6 +34,18 @@ class GuardSettings(Model):
     """The accounts of schedulers that keep to holds by themselves: ours, or one with our extender."""
 
 
+class PageSettings(Model):
+    """Where the live page is served."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    address: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """The pod's own loopback: `kubectl port-forward` comes in there, and nobody else."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8090
+    hosts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """The names, besides localhost, under which browsers may ask for it."""
+
+
 class Settings(Model):
     """What an administrator may write. What is left out is as it is in core/policy.py."""
 
@@ -41,6 +53,9 @@ class Settings(Model):
 
     guard: GuardSettings | None = None
     """The guard is served beside this operator, who finds out whether it is asked."""
+
+    page: PageSettings | None = None
+    """Who leads serves the live page."""
 
     scheduler: Name | None = None
     """The scheduler that places receivers, which has to keep to holds; without it, the neighbour's own."""
@@ -62,7 +77,7 @@ class Settings(Model):
     def policy(self) -> Policy:
         """Return them as the core knows them."""
         found: dict[str, Any] = {}
-        for name, value in self.model_dump(exclude_none=True, exclude={"guard", "scheduler"}).items():
+        for name, value in self.model_dump(exclude_none=True, exclude={"guard", "page", "scheduler"}).items():
             if name == "guest_spare":
                 found[name] = quantity_bytes(value)
             else:

@@ -37,6 +37,8 @@ class Leader:
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease: Json | None = None
         self._seen: tuple[str, float] = ("", 0.0)
+        self.holder = ""
+        """Who led when we last looked."""
         self.leads = False
         self._renewed = -_RENEW_WITHIN
         self.heard_at = time.monotonic()
@@ -99,7 +101,7 @@ class Leader:
         self.heard_at = time.monotonic()
         if found is not None:
             spec: Json = found.get("spec", {})
-            holder = spec.get("holderIdentity", "")
+            self.holder = holder = spec.get("holderIdentity", "")
             moved = f"{holder} {spec.get('renewTime', '')}"
             if self._seen[0] != moved:
                 self._seen = (moved, time.monotonic())

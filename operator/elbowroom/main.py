@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kubernetes import client, config
 from prometheus_client import start_http_server
@@ -25,6 +25,7 @@ from elbowroom.extender.app import Address, ExtenderApp, ListenError
 from elbowroom.guard.server import PortError, new_guard
 from elbowroom.health import HealthPortError
 from elbowroom.leader import LostError
+from elbowroom.page.server import PagePortError
 from elbowroom.retire import LeftError, Retirement
 from elbowroom.runner.logs import set_up
 
@@ -192,11 +193,17 @@ async def _until_terminated(work: Coroutine[None, None, None]) -> None:
         task.result()
 
 
+_TOLD: Final = (
+    LostError, StartError, PortError, HealthPortError, PagePortError, ListenError, LeftError, CheckError, ApiError,
+)  # fmt: skip
+"""What ends a process with one sentence."""
+
+
 async def _to_its_end(work: Callable[[], Awaitable[None]]) -> int:
     code = 0
     try:
         await work()
-    except* (LostError, StartError, PortError, HealthPortError, ListenError, LeftError, CheckError, ApiError) as errors:
+    except* _TOLD as errors:
         logging.getLogger(__name__).critical("; ".join(map(str, _leaves(errors))))
         code = 1
     return code

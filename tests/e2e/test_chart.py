@@ -192,11 +192,12 @@ def test_uninstalled_with_requests_in_flight_and_installed_elsewhere(stage: Scen
     full(stage)
     stage.requests.grow("over", vm="db", resources={"cpu": "1500m"})
     stage.requests.until("over", "Succeeded")
-    grow(stage, transfer=SLOWLY)
+    grow(stage, transfer={"bandwidth": "2Mi"})  # it must not be over before the uninstall has begun
     stage.until_copying()
     cluster.uninstall()
     until("nothing of ours is left", lambda: not cluster.leftovers())
-    assert [item["metadata"]["name"] for item in stage.requests.all("vmscalerequests")] == ["over"]
+    left = {item["metadata"]["name"]: item.get("status") for item in stage.requests.all("vmscalerequests")}
+    assert [*left] == ["over"], left.get("grow")
     assert stage.has("db").cpu == 1500
     assert stage.lives("web") == "node-1"
     stage.witness.assert_kept(stage.space.name)

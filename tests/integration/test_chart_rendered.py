@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import kubernetes_validate
 import pytest
 import yaml
-from elbowroom.config import Settings, load
+from elbowroom.config import PageSettings, Settings, load
 from support.charts import CHART, HELM
 from support.testbed import ROOT, complete, run
 
@@ -158,7 +158,18 @@ def test_what_the_chart_takes_as_configuration_is_what_the_operator_takes() -> N
     schema = json.loads((CHART / "values.schema.json").read_text())
     known = schema["properties"]["operator"]["properties"]["config"]["properties"].keys()
     fields = Settings.model_json_schema(by_alias=True)["properties"].keys()
-    assert known | {"guard", "taint", "scheduler"} == fields  # those the chart decides about
+    assert known | {"guard", "page", "taint", "scheduler"} == fields  # those the chart decides about
+
+
+def test_the_page_is_there_for_who_asks_for_it() -> None:
+    def settings(*values: str) -> Settings:
+        maps = (item for item in objects(*values) if item["kind"] == "ConfigMap")
+        config = next(item for item in maps if item["metadata"]["name"] == "elbowroom-operator")["data"]
+        return Settings.model_validate(yaml.safe_load(config["config.yaml"]))
+
+    assert settings().page is None
+    assert settings("page.enabled=true").page == PageSettings(address="127.0.0.1", port=8090)
+    assert settings("page.enabled=true", "page.hosts={rooms.test}").page == PageSettings(hosts=("rooms.test",))
 
 
 def leaves(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:

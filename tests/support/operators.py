@@ -32,25 +32,19 @@ OVER = ("Succeeded", "Failed", "Cancelled", "PartiallyMoved")
 def start_operator(testbed: Testbed, *, replicas: int = 1, **settings: Any) -> None:
     """Run the operator as a pod, with other settings than it has by itself, and wait until it knows everything."""
     shipped = list(yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text()))
-    config = {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "elbowroom-operator", "namespace": SYSTEM},
-        "data": {"config.yaml": yaml.safe_dump(settings)},
-    }  # fmt: skip
+    config = next(item for item in shipped if item["kind"] == "ConfigMap")
+    config["data"]["config.yaml"] = yaml.safe_dump(settings)
     deployment = next(item for item in shipped if item["kind"] == "Deployment")["spec"]
     deployment["replicas"] = replicas
     spec = deployment["template"]["spec"]
-    spec["volumes"] = [{"name": "config", "configMap": {"name": "elbowroom-operator"}}]
-    spec["containers"][0]["volumeMounts"] = [{"name": "config", "mountPath": "/etc/elbowroom/config"}]
-    spec["containers"][0]["command"] += [
-        "--config", "/etc/elbowroom/config/config.yaml", "--metrics-port", str(METRICS_PORT)
-    ]  # fmt: skip
+    spec["containers"][0]["command"] += ["--metrics-port", str(METRICS_PORT)]
     if "guard" in settings:
         probe = {"httpGet": {"path": "/readyz", "port": GUARD_PORT, "scheme": "HTTPS"}, "periodSeconds": 1}
         operator = spec["containers"][0]
         command = ["elbowroom", "guard", "--config", "/etc/elbowroom/config/config.yaml"]
         spec["containers"].append({**operator, "name": "guard", "command": command, "readinessProbe": probe})
         shipped += yaml.safe_load_all((ROOT / "examples" / "guard.yaml").read_text())
-    testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([shipped[0], config, *shipped[1:]]))
+    testbed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(shipped))
     until("the operator is ready", lambda: '"message": "ready"' in operator_log(testbed), within=60)
     if "guard" in settings:
         testbed.kubectl("-n", SYSTEM, "rollout", "status", "deployment/elbowroom-operator", "--timeout=60s", within=70)

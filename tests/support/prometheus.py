@@ -60,8 +60,9 @@ class Asked:
 
     def _get(self, path: str) -> Any:
         status, text = self._vms.ask(f"http://{_ADDRESS}/api/v1/{path}", seconds=5)
+        assert status == 200, f"{path}: {status} {text}"
         found: Json = json.loads(text)
-        assert (status, found["status"]) == (200, "success"), f"{path}: {text}"
+        assert found["status"] == "success", f"{path}: {text}"
         return found["data"]
 
     def until_scraped(self) -> None:

@@ -92,12 +92,7 @@ class Witness:
     def __enter__(self) -> Self:
         """Begin to look."""
         for kind, call in self._lists.items():
-            listed = self._listed(call)
-            for body in listed["items"]:
-                self._saw(kind, "ADDED", body)
-            threading.Thread(
-                target=self._follow, args=[kind, call, listed["metadata"]["resourceVersion"]], daemon=True
-            ).start()
+            threading.Thread(target=self._follow, args=[kind, call, self._look(kind, call)], daemon=True).start()
         return self
 
     def __exit__(
@@ -105,6 +100,21 @@ class Witness:
     ) -> None:
         """Look away."""
         self._over.set()
+
+    def _look(self, kind: str, call: Callable[..., Any]) -> str:
+        """See all there is, and what is no more. Return from when on to follow it."""
+        listed = self._listed(call)
+        version = str(listed["metadata"]["resourceVersion"])
+        for body in listed["items"]:
+            self._saw(kind, "MODIFIED", body)
+        there = {body["metadata"]["uid"] for body in listed["items"]}
+        with self._lock:
+            last = {item.uid: item for item in self._history if item.kind == kind}
+        for item in last.values():
+            if not item.gone and item.uid not in there:
+                gone = {**item.body, "metadata": {**item.body["metadata"], "resourceVersion": version}}
+                self._saw(kind, "DELETED", gone)
+        return version
 
     @staticmethod
     def _listed(call: Callable[..., Any]) -> Json:
@@ -123,7 +133,9 @@ class Witness:
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:
                         event = json.loads(line)
-                        assert event["type"] != "ERROR", event
+                        if event["type"] == "ERROR":  # what is served has begun anew: a kind was changed
+                            version = self._look(kind, call)
+                            break
                         version = event["object"]["metadata"]["resourceVersion"]
                         self._saw(kind, event["type"], event["object"])
             self._over.wait(0.2)

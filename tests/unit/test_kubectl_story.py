@@ -9,10 +9,11 @@ import pytest
 from elbowroom.core import conditions
 from elbowroom.core.reasons import Reason
 from elbowroom.core.world import MigrationPhase, RequestPhase
-from elbowroom.kubectl.advice import ADVICE
-from elbowroom.kubectl.showing import Bar, moved
-from elbowroom.kubectl.story import Move, Request, Story, tell, why_not
-from elbowroom.kubectl.words import ago, amount, listed, span
+from elbowroom.kubectl.showing import moved
+from elbowroom.telling.advice import ADVICE
+from elbowroom.telling.rooms import Bar
+from elbowroom.telling.story import Move, Request, Story, tell, why_not
+from elbowroom.telling.words import ago, amount, listed, span
 
 BEGAN = datetime(2026, 11, 19, 8, 0, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=42)

@@ -93,6 +93,7 @@ run: a guard that is down would stay down. What the operator tries in order to k
 {{- $_ := set $guard "port" (int .Values.guard.port) -}}
 {{- $_ := set $config "guard" $guard -}}
 {{- end -}}
+{{- if .Values.page.enabled }}{{ $_ := set $config "page" (dict "hosts" .Values.page.hosts) }}{{ end -}}
 {{ toYaml $config }}
 {{- end }}
 

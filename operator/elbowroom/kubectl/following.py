@@ -12,9 +12,9 @@ from elbowroom.api.migration import MigrationStatus
 from elbowroom.api.scale_request import ScaleRequestStatus
 from elbowroom.core.reasons import MEANING, Reason
 from elbowroom.core.world import MigrationPhase, RequestPhase
+from elbowroom.telling.words import span
 
 from .reading import AskedError
-from .words import span
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

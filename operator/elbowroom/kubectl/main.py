@@ -20,14 +20,15 @@ from elbowroom.core.quantity import InvalidQuantityError, quantity_bytes
 
 try:
     from .following import Follower, outcome
-    from .showing import console, moved, plain, rooms, show_nodes, show_plan, show_story, show_vms, vms
+    from .showing import console, moved, plain, show_nodes, show_plan, show_story, show_vms
 except ImportError as error:  # rich is not among what the operator needs
     sys.exit(f"kubectl-elbowroom: {error.name} is missing: pip install 'elbowroom[kubectl]'")
 
 from elbowroom.cluster.client import Api
+from elbowroom.telling.rooms import rooms, vms
+from elbowroom.telling.story import Request, tell
 
 from .reading import MIGRATIONS, REQUESTS, AskedError, Reader, own_namespace
-from .story import Request, tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -233,7 +234,7 @@ async def _explain(reader: Reader, asked: argparse.Namespace) -> int:
 
 
 async def _nodes(reader: Reader, asked: argparse.Namespace) -> int:
-    found = rooms(await reader.world())
+    found = rooms((await reader.world()).store)
     if asked.output == "json":
         _print_json([item.as_json() for item in found])
     else:
@@ -242,7 +243,7 @@ async def _nodes(reader: Reader, asked: argparse.Namespace) -> int:
 
 
 async def _vms(reader: Reader, asked: argparse.Namespace) -> int:
-    found = [*vms(await reader.world(), None if asked.all_namespaces else reader.namespace)]
+    found = [*vms((await reader.world()).store, None if asked.all_namespaces else reader.namespace)]
     if asked.output == "json":
         _print_json([item.as_json() for item in found])
     else:

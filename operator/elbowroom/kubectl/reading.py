@@ -15,8 +15,7 @@ from elbowroom.cluster.view import View
 from elbowroom.drivers.client import RunnerClient
 from elbowroom.drivers.qemu import QemuDriver
 from elbowroom.drivers.receiver import VM_LABEL
-
-from .story import Move, Request
+from elbowroom.telling.story import Move, Request
 
 if TYPE_CHECKING:
     import ssl

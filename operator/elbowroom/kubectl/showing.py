@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from elbowroom.api.scale_request import Strategy
-from elbowroom.core import ledger
 from elbowroom.core.quantity import quantity_bytes
 from elbowroom.core.reasons import MEANING, Reason
-from elbowroom.core.room import NOTHING
 from elbowroom.core.world import RequestPhase
-
-from .advice import ADVICE
-from .story import subject, why_not
-from .words import amount, listed, sized, span
+from elbowroom.telling.advice import ADVICE
+from elbowroom.telling.rooms import BAR
+from elbowroom.telling.story import subject, why_not
+from elbowroom.telling.words import amount, listed, sized, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from elbowroom.cluster.view import View
-    from elbowroom.core.room import Room
-    from elbowroom.core.world import Node
-
-    from .story import Request, Story
-
-BAR: Final = 32
-_RESOURCES: Final = ("cpu", "memory")
+    from elbowroom.telling.rooms import Bar, NodeRoom, VmLine
+    from elbowroom.telling.story import Request, Story
 
 
 def console() -> Console:
@@ -121,69 +113,6 @@ def _why(request: Request) -> str:
 # Nodes
 
 
-@dataclass(frozen=True)
-class Bar:
-    """How much of a node is used, held and free, of one resource."""
-
-    used: int
-    held: int
-    whole: int
-
-    @property
-    def free(self) -> int:
-        """Return what is left."""
-        return self.whole - self.used - self.held
-
-    def widths(self, width: int = BAR) -> tuple[int, int, int]:
-        """Share a width; what is there at all is seen, and nothing is wider than the whole."""
-        if self.whole <= 0:
-            return 0, 0, width
-        used = min(width, max(self.used > 0, round(width * self.used / self.whole)))
-        held = min(width - used, max(self.held > 0, round(width * self.held / self.whole)))
-        return used, held, width - used - held
-
-
-@dataclass(frozen=True)
-class NodeRoom:
-    """A node as the scheduler sees it."""
-
-    name: str
-    bars: dict[str, Bar]
-    for_whom: tuple[str, ...]
-    vms: tuple[str, ...]
-    ready: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it for programs: thousandths of cores, and bytes."""
-        parts = {
-            name: {"used": bar.used, "held": bar.held, "free": bar.free, "allocatable": bar.whole}
-            for name, bar in self.bars.items()
-        }
-        return {"name": self.name, "ready": self.ready, **parts, "heldFor": [*self.for_whom], "vms": [*self.vms]}
-
-
-def rooms(view: View) -> list[NodeRoom]:
-    """Say how full all nodes are."""
-    return [_room(view, node) for _, node in sorted(view.store.nodes.items())]
-
-
-def _room(view: View, node: Node) -> NodeRoom:
-    holds = [hold for hold in view.store.holds.values() if hold.live and hold.node == node.name]
-    held = NOTHING
-    for hold in holds:
-        held = held.plus(ledger.outstanding(node, hold) or NOTHING)
-    claimants = (view.store.pod(hold.claimant) for hold in holds)
-    vms = sorted(f"{pod.namespace}/{pod.vm}" for pod in node.pods if pod.vm and pod.counts)
-    return NodeRoom(
-        node.name, {name: _bar(index, node, held) for index, name in enumerate(_RESOURCES)},
-        tuple(f"{pod.namespace}/{pod.name}" for pod in claimants if pod is not None), tuple(vms), node.ready,
-    )  # fmt: skip
-
-
-def _bar(index: int, node: Node, held: Room) -> Bar:
-    return Bar(node.requested[index], held[index], node.allocatable[index])
-
-
 def show_nodes(out: Console, found: Sequence[NodeRoom]) -> None:
     """Write bars."""
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -213,41 +142,6 @@ def _figures(name: str, bar: Bar) -> str:
 
 
 # VMs
-
-
-@dataclass(frozen=True)
-class VmLine:
-    """A VM, and what is going on with it."""
-
-    namespace: str
-    name: str
-    pod: str
-    node: str
-    size: Room
-    movable: str
-    doing: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
-        return {
-            "namespace": self.namespace, "name": self.name, "pod": self.pod, "node": self.node,
-            "cpuMillis": self.size.cpu, "memoryBytes": self.size.memory, "movable": self.movable == "yes",
-            "why": "" if self.movable == "yes" else self.movable, "doing": self.doing,
-        }  # fmt: skip
-
-
-def vms(view: View, namespace: str | None) -> Iterator[VmLine]:
-    """Return all VMs, or those of one namespace."""
-    holds = {hold.claimant for hold in view.store.holds.values() if hold.live}
-    roles = {}
-    for item in view.store.active_migrations():
-        roles[item.status.source or item.pod] = f"leaves ({item.status.phase})"
-        roles[item.status.receiver_uid] = f"receives ({item.status.phase})"
-    for pod in sorted(view.store.pods(), key=lambda pod: (pod.namespace, pod.vm, pod.name)):
-        if pod.vm and pod.counts and namespace in (None, pod.namespace):
-            doing = roles.get(pod.uid) or ("grows" if pod.uid in holds else "")
-            movable = "yes" if pod.movable else pod.why_fixed
-            yield VmLine(pod.namespace, pod.vm, pod.name, pod.node, pod.size, movable, doing)
 
 
 def show_vms(out: Console, found: Sequence[VmLine]) -> None:
