@@ -84,6 +84,10 @@ crds: .venv/.complete ## write crds/, and the chart's copy of it, anew from the 
 states: .venv/.complete ## draw docs/states.md anew from the code that decides
 	@$(python) scripts/draw_states.py
 
+.PHONY: reference
+reference: .venv/.complete ## write docs/api.md and docs/reasons.md anew from the models and the reasons
+	@$(python) scripts/write_reference.py
+
 .PHONY: lock
 lock: .venv/.complete ## write requirements/*.txt anew
 	@.venv/bin/pip install --quiet --disable-pip-version-check uv

@@ -219,8 +219,8 @@ class Demo:
         """Say how to go on."""
         print(f"\n  The cluster is yours:  export KUBECONFIG={self.directory}/kubeconfig")
         print("                         bin/kubectl describe vmsr grow-db")
-        print("  See it live:           bin/kubectl -n elbowroom-system port-forward deployment/elbowroom-operator 8090")
-        print("                         and open http://localhost:8090")
+        print("                         bin/kubectl -n elbowroom-system port-forward deploy/elbowroom-operator 8090")
+        print("                         and then the live page is at http://localhost:8090")
         print("  Stop it:               make demo-down")
 
     def run(self) -> None:
