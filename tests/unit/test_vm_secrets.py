@@ -7,6 +7,7 @@ from typing import Any
 
 from elbowroom.authority.vms import VmSecrets
 from elbowroom.runner.tls import Identity
+from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import MaxRetryError
 
 
@@ -88,3 +89,23 @@ def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
     assert sorted(keeper.ensured) == ["a", "b"]
     asyncio.run(vms.look(11.0))
     assert sorted(keeper.ensured) == ["a", "a", "b"]
+
+
+def test_a_certificate_that_cannot_be_made_is_tried_less_and_less_often() -> None:
+    vms, keeper, _ = secrets("full")
+    tried = []
+
+    def refuse() -> None:
+        tried.append(now)
+        raise ApiException(status=403, reason="exceeded quota")
+
+    keeper.then["full"] = refuse
+    for now in range(2000):
+        asyncio.run(vms.look(float(now)))
+    assert tried == [0, 10, 30, 70, 150, 310, 630, 950, 1270, 1590, 1910]
+    keeper.then.clear()
+    asyncio.run(vms.look(2230.0))
+    keeper.then["full"] = refuse
+    for now in (5830, 5839, 5840):
+        asyncio.run(vms.look(float(now)))
+    assert tried[-2:] == [5830, 5840]

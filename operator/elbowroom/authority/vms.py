@@ -24,6 +24,8 @@ _LOOK_SECONDS: Final = 0.5
 _AT_ONCE: Final = 16
 _AGAIN_SECONDS: Final = 3600.0
 _AFTER_FAILURE: Final = 10.0
+_AFTER_MANY: Final = 320.0
+"""In a namespace whose quota is full, for instance, it is not tried as often."""
 _FORGET_AFTER: Final = 60.0
 
 
@@ -35,6 +37,8 @@ class VmSecrets:
         self._keeper, self._identities = keeper, identities
         self._due: dict[Identity, float] = {}
         self._missed: dict[Identity, float] = {}
+        self._rests: dict[Identity, float] = {}
+        """For how long those whose certificate cannot be made are left alone the next time."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -48,7 +52,11 @@ class VmSecrets:
         while batch := self._latest_due(now):
             done = await asyncio.gather(*(self._try(self._keeper.ensure_vm, identity) for identity in batch))
             for identity, made in zip(batch, done, strict=True):
-                self._due[identity] = now + (_AGAIN_SECONDS if made else _AFTER_FAILURE)
+                self._due[identity] = now + (_AGAIN_SECONDS if made else self._rests.get(identity, _AFTER_FAILURE))
+                if made:
+                    self._rests.pop(identity, None)
+                else:
+                    self._rests[identity] = min(_AFTER_MANY, 2 * self._rests.get(identity, _AFTER_FAILURE))
         there = set(self._identities())
         for identity in there:
             self._missed.pop(identity, None)
@@ -56,8 +64,8 @@ class VmSecrets:
             if now - self._missed.setdefault(identity, now) > _FORGET_AFTER and await self._try(
                 self._keeper.forget_vm, identity
             ):
-                self._due.pop(identity, None)
-                del self._missed[identity]
+                for known in (self._due, self._rests, self._missed):
+                    known.pop(identity, None)
 
     async def _given(self) -> frozenset[Identity]:
         """Return who has a certificate: those who went while no operator looked are in the records only."""

@@ -85,15 +85,19 @@ def error_of(status: int, text: str) -> ApiError:
 class Api:
     """One API server, in the name of one account."""
 
-    def __init__(self, server: str, context: ssl.SSLContext | None, token: Callable[[], str] | None = None) -> None:
-        """Take an address, what it is trusted by, and where a token is to be had."""
+    def __init__(
+        self, server: str, context: ssl.SSLContext | None, token: Callable[[], str] | None = None,
+        *, proxy: str | None = None, server_name: str | None = None,
+    ) -> None:  # fmt: skip
+        """Take an address, what it is trusted by, and where a token is to be had; and the way there, if it is long."""
         self._server, self._context, self._token = server.rstrip("/"), context, token
+        self._proxy, self._server_name = proxy, server_name
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
     def from_environment(cls) -> Self:
         """Find the API server as every client does: the pod's service account, or a kubeconfig."""
-        found = client.Configuration()
+        found = _nothing_said()
         try:
             config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
         except config.ConfigException:
@@ -103,7 +107,7 @@ class Api:
     @classmethod
     def from_kubeconfig(cls, context: str | None = None) -> Self:
         """Find the API server as kubectl does."""
-        found = client.Configuration()
+        found = _nothing_said()
         config.load_kube_config(context=context, client_configuration=found)  # type: ignore[no-untyped-call]
         return cls._of(found)
 
@@ -114,7 +118,9 @@ class Api:
             context = ssl.create_default_context(cafile=found.ssl_ca_cert)
             if found.cert_file:
                 context.load_cert_chain(found.cert_file, found.key_file)
-        return cls(found.host, context, _token(found))
+            if not found.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return cls(found.host, context, _token(found), proxy=found.proxy, server_name=found.tls_server_name)
 
     async def get(self, path: str, **query: str) -> Json:
         """Read something."""
@@ -148,7 +154,7 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENCE)
         try:
             async with self._open().get(
-                self._server + path, params=query, headers=self._headers(), ssl=self._context or True, timeout=timeout
+                self._server + path, params=query, headers=self._headers(), timeout=timeout, **self._way()
             ) as answer:
                 if answer.status != 200:  # noqa: PLR2004
                     raise error_of(answer.status, await answer.text())
@@ -170,6 +176,9 @@ class Api:
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         return self._session
+
+    def _way(self) -> dict[str, Any]:
+        return {"ssl": self._context or True, "proxy": self._proxy, "server_hostname": self._server_name}
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": self._token()} if self._token is not None else {}
@@ -195,7 +204,7 @@ class Api:
         metrics.CALLS.labels(method=method).inc()
         try:
             async with self._open().request(
-                method, self._server + path, params=query, ssl=self._context or True,
+                method, self._server + path, params=query, **self._way(),
                 headers={**self._headers(), "Content-Type": kind, "Accept": "application/json"},
                 data=None if body is None else msgspec.json.encode(body),
                 timeout=aiohttp.ClientTimeout(total=_SECONDS, sock_connect=5),
@@ -206,6 +215,12 @@ class Api:
         if answer.status >= 400:  # noqa: PLR2004
             raise error_of(answer.status, text.decode(errors="replace"))
         return text
+
+
+def _nothing_said() -> client.Configuration:
+    found = client.Configuration()
+    found.proxy = None  # the environment's is for other addresses: only a kubeconfig says how the API server is reached
+    return found
 
 
 def _object(text: bytes) -> Json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kubernetes import config
 
 from elbowroom.api.base import GROUP, VERSION
-from elbowroom.cluster.client import ApiError, NotFoundError
+from elbowroom.cluster.client import ApiError, ConflictError, NotFoundError
 from elbowroom.core.duration import InvalidDurationError, seconds
 from elbowroom.core.quantity import InvalidQuantityError, quantity_bytes
 
@@ -144,7 +144,7 @@ async def _plan(reader: Reader, asked: argparse.Namespace) -> int:
         "deadline": f"{_PLAN_SECONDS:.0f}s",
         "ttlSecondsAfterFinished": 60,
     }
-    body = await _create(reader, REQUESTS, "VMScaleRequest", f"plan-{asked.pod[:40]}", spec)
+    body = await _create(reader, REQUESTS, "VMScaleRequest", f"plan-{asked.pod[:40]}-{secrets.token_hex(3)}", spec)
     try:
         request = await _planned(reader, body["metadata"]["name"])
     finally:
@@ -184,10 +184,17 @@ async def _wanted(reader: Reader, asked: argparse.Namespace) -> Json:
     return {**await reader.subject(asked.pod), **container, "resources": resources}
 
 
-async def _create(reader: Reader, plural: str, kind: str, prefix: str, spec: Json) -> Json:
-    meta = {"name": f"{prefix}-{secrets.token_hex(3)}", "namespace": reader.namespace}
-    body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": meta, "spec": spec}
-    return await reader.api.create(reader.path(plural), body)
+async def _create(reader: Reader, plural: str, kind: str, name: str, spec: Json) -> Json:
+    """Make something under a name that can be guessed, or a longer one where somebody has that already."""
+
+    def named(name: str) -> Json:
+        meta = {"name": name, "namespace": reader.namespace}
+        return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": meta, "spec": spec}
+
+    try:
+        return await reader.api.create(reader.path(plural), named(name))
+    except ConflictError:
+        return await reader.api.create(reader.path(plural), named(f"{name}-{secrets.token_hex(3)}"))
 
 
 async def _grow(reader: Reader, asked: argparse.Namespace) -> int:
@@ -203,9 +210,9 @@ async def _migrate(reader: Reader, asked: argparse.Namespace) -> int:
 
 
 async def _made_and_followed(  # noqa: PLR0913, PLR0917  # what to make, and how to show it
-    reader: Reader, asked: argparse.Namespace, plural: str, kind: str, prefix: str, spec: Json
+    reader: Reader, asked: argparse.Namespace, plural: str, kind: str, called: str, spec: Json
 ) -> int:
-    body = await _create(reader, plural, kind, prefix, spec)
+    body = await _create(reader, plural, kind, called, spec)
     name, out = body["metadata"]["name"], console()
     told = f"{kind} {reader.namespace}/{name}"
     if asked.output == "text":
