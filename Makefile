@@ -88,12 +88,21 @@ states: .venv/.complete ## draw docs/states.md anew from the code that decides
 reference: .venv/.complete ## write docs/api.md and docs/reasons.md anew from the models and the reasons
 	@$(python) scripts/write_reference.py
 
+.PHONY: site
+site: .venv/.complete ## build the docs as a site, in .cache/site/html
+	@scripts/build-site
+
+.PHONY: pictures
+pictures: bin/testbed qemu .cache/guest/complete ## take the pictures of the live page anew, from a real move
+	@scripts/setup-test-tools
+	@PYTHONPATH=examples:tests $(python) scripts/take_pictures.py
+
 .PHONY: lock
 lock: .venv/.complete ## write requirements/*.txt anew
 	@.venv/bin/pip install --quiet --disable-pip-version-check uv
 	@for extra in run dev; do \
 	  .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	    --custom-compile-command "make lock" $$([ $$extra = run ] || echo --extra $$extra) pyproject.toml -o requirements/$$extra.txt; done
+	    --custom-compile-command "make lock" --extra $${extra/run/traces} pyproject.toml -o requirements/$$extra.txt; done
 
 NODES ?= 100
 SEED ?= 1

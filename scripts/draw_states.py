@@ -157,7 +157,7 @@ def page() -> str:
     return f"""# Phases
 
 Drawn from the code by `make states`; a test fails when this page is stale. What each phase puts back when it gives up
-is in [core.md](core.md), what each reason means in [reasons.py](../operator/elbowroom/core/reasons.py).
+is in [core.md](core.md), what each reason means in [reasons.md](reasons.md).
 
 ## VMScaleRequest
 

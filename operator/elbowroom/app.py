@@ -14,7 +14,7 @@ from kubernetes.client.exceptions import ApiException
 from prometheus_client import REGISTRY
 from urllib3.exceptions import HTTPError
 
-from elbowroom import metrics
+from elbowroom import metrics, traces
 from elbowroom.authority.keeper import DamagedError, Keeper, NotOursError
 from elbowroom.authority.vms import VmSecrets
 from elbowroom.cluster import slim
@@ -75,7 +75,10 @@ class Operator:
         self._runners = RunnerClient(self._operator_context, tries=2)
         driver = QemuDriver(self._runners, settings.scheduler)
         self.view = View(driver)
-        self.reconciler = Reconciler(api, driver, self.view, settings.policy(), Recorder(api, identity))
+        self._traces = traces.teller("elbowroom-operator")
+        self.reconciler = Reconciler(
+            api, driver, self.view, settings.policy(), Recorder(api, identity), traces=self._traces
+        )
         self._leader = Leader(api, namespace, identity)
         metrics.LEADS.set_function(lambda: float(self._leader.sure))
         self._secrets = VmSecrets(self._keeper, self._identities)
@@ -147,6 +150,7 @@ class Operator:
                 await self._work()
         finally:
             await self._leader.release()
+            await asyncio.to_thread(self._traces.close)
             await self._runners.close()
             await self._api.close()
 

@@ -28,6 +28,7 @@ from elbowroom.leader import LostError
 from elbowroom.page.server import PagePortError
 from elbowroom.retire import LeftError, Retirement
 from elbowroom.runner.logs import set_up
+from elbowroom.traces import NotInstalledError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -194,7 +195,8 @@ async def _until_terminated(work: Coroutine[None, None, None]) -> None:
 
 
 _TOLD: Final = (
-    LostError, StartError, PortError, HealthPortError, PagePortError, ListenError, LeftError, CheckError, ApiError,
+    LostError, StartError, NotInstalledError, PortError, HealthPortError, PagePortError, ListenError, LeftError,
+    CheckError, ApiError,
 )  # fmt: skip
 """What ends a process with one sentence."""
 

@@ -12,7 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from elbowroom import metrics
+from elbowroom import metrics, spans
 from elbowroom.cluster import kinds
 from elbowroom.cluster.act import Actor
 from elbowroom.cluster.client import ApiError, ConflictError, NotFoundError
@@ -24,6 +24,7 @@ from elbowroom.core.actions import WriteMigration, WriteRequest
 from elbowroom.core.reasons import Reason
 from elbowroom.core.world import MigrationPhase, RequestPhase, Transfer
 from elbowroom.drivers.interface import DriverError, UnreachableError, VirtualMachine
+from elbowroom.traces import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from elbowroom.core.world import Migration, MigrationStatus, Pod, Request, RequestStatus
     from elbowroom.drivers import interface
     from elbowroom.drivers.interface import Driver
+    from elbowroom.traces import Teller
 
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -62,9 +64,10 @@ class Reconciler:
 
     def __init__(  # noqa: PLR0913
         self, api: Api, driver: Driver, view: View, policy: Policy, recorder: Recorder, *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time, traces: Teller | None = None,
     ) -> None:  # fmt: skip
-        """Take what it looks at, decides by and acts with."""
+        """Take what it looks at, decides by and acts with, and who is told what took how long."""
+        self._traces: Teller = traces or Silent()
         self._driver, self._view, self._policy, self._recorder, self._clock = driver, view, policy, recorder, clock
         self._actor = Actor(api, driver, view, clock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,17 +216,24 @@ class Reconciler:
             await self._adopt(uid)
             await self._look_at_guest(store.requests.get(uid))
             request = store.requests.get(uid)
+            self._first_seen(request)
             return () if request is None else self._timed(requests.decide, request)
         if uid in store.migrations:
             await self._adopt(uid)
             await self._look_at_move(uid)
             migration = store.migrations.get(uid)
+            self._first_seen(migration)
             return () if migration is None else self._timed(moves.decide, migration)
         for known in (self._last, self._told_at, self._hindered, self._since, self._in_a_row):
             known.pop(uid, None)
         if uid != _SWEEP:
             return ()
         return (*sweep.decide(store, self._clock() - _HEARD_WITHIN), *sweep.taints(store, self._policy))
+
+    def _first_seen(self, item: Request | Migration | None) -> None:
+        """Note when something began that nobody has looked at before."""
+        if item is not None and item.status.reason is None and item.uid not in self._since:
+            self._since[item.uid] = time.monotonic() - max(0.0, self._clock() - item.created_at)
 
     def _timed(self, decide: Callable[..., Actions], item: Request | Migration) -> Actions:
         with metrics.DECISIONS.time():
@@ -383,17 +393,20 @@ class Reconciler:
     def _count(
         self, action: WriteRequest | WriteMigration, before: RequestStatus | MigrationStatus, body: Json
     ) -> None:
-        """Count the end of a phase, and of what has come to its end."""
-        uid, now, moment = action.uid, action.status, time.monotonic()
+        """Count and tell the end of a phase, and of what has come to its end."""
+        uid, now, moment, clock = action.uid, action.status, time.monotonic(), self._clock()
         if (since := self._since.pop(uid, None)) is not None:
             metrics.PHASE_SECONDS.labels(kind=body["kind"], phase=str(before.phase)).observe(moment - since)
+            began = clock - (moment - since)
+            self._traces.tell(spans.phase(body, str(before.phase), str(before.reason), began, clock))
         if not now.phase.final:
             self._since[uid] = moment
             return
+        self._traces.tell(spans.whole(body, now, clock))
         phase, reason = str(now.phase), str(now.reason)
         if isinstance(action, WriteRequest):
             metrics.ENDED.labels(phase=phase, reason=reason).inc()
-            lasted = self._clock() - self._view.store.requests[uid].created_at
+            lasted = clock - self._view.store.requests[uid].created_at
             metrics.REQUEST_SECONDS.labels(phase=phase).observe(max(lasted, 0.0))
             return
         metrics.MOVES_ENDED.labels(phase=phase, reason=reason).inc()

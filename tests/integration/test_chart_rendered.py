@@ -37,6 +37,7 @@ MODES: dict[str, tuple[str, ...]] = {
         "metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prometheus", "metrics.rules.enabled=true",
         "metrics.dashboard.enabled=true",
     ),
+    "seen": ("page.enabled=true", "traces.endpoint=http://collector.monitoring:4318", "traces.env[0].name=OTEL_EXPORTER_OTLP_HEADERS"),
     "small": ("operator.replicas=1", "scheduler.replicas=1", "rbac.aggregate=false", "crds.install=false"),
     "elsewhere": (
         "image.registry=registry.example.com/mirror", "image.pullSecrets[0].name=pull", "operator.image.tag=v2",

@@ -15,6 +15,7 @@ from elbowroom.runner.monitor import LostError, Monitor
 from elbowroom.runner.outgoing import Transfer
 from elbowroom.runner.record import OutgoingRecord
 from elbowroom.runner.tls import Identity
+from elbowroom.traces import Silent
 
 if TYPE_CHECKING:
     from elbowroom.runner.peer import Peer
@@ -66,7 +67,7 @@ def transfer(monitor: ScriptedMonitor, peer: ScriptedPeer, **record: Any) -> Tra
     noted = OutgoingRecord(
         attempt=4, to=Destination(host="10.0.0.1"), limits=Limits(**record.pop("limits", {})), started_at=time.monotonic(), **record
     )  # fmt: skip
-    return Transfer(cast("Monitor", monitor), noted, cast("Peer", peer), Identity("shop", "db"), lambda: None)
+    return Transfer(cast("Monitor", monitor), noted, cast("Peer", peer), Identity("shop", "db"), lambda: None, Silent())
 
 
 def run(move: Transfer, *, resumed: bool = True) -> None:

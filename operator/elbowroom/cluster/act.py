@@ -17,6 +17,7 @@ from elbowroom.core.request import migrations_of
 from elbowroom.core.world import Check
 from elbowroom.drivers.interface import RefusedError, TransferLimits, UnreachableError
 from elbowroom.runner import messages
+from elbowroom.spans import place
 
 from . import kinds, pods, slim
 from .client import STRATEGIC_PATCH, ConflictError, DeniedError, NotFoundError
@@ -467,7 +468,8 @@ class Actor:
     @do.register
     async def _(self, action: to_do.StartTransfer) -> None:
         source, receiver = map(self._side, self._sides(action.migration))
-        spec = MigrationSpec.model_validate(self._body(action.migration)["spec"])
+        body = self._body(action.migration)
+        spec = MigrationSpec.model_validate(body["spec"])
         limits = TransferLimits(
             bandwidth=quantity_bytes(spec.transfer.bandwidth),
             downtime_ms=round(1000 * seconds(spec.transfer.downtime)),
@@ -478,7 +480,7 @@ class Actor:
         )  # fmt: skip
         try:
             await self._driver.prepare(source, receiver, action.attempt, limits)
-            await self._driver.start(source, receiver, action.attempt, limits)
+            await self._driver.start(source, receiver, action.attempt, limits, place(body).header())
         except RefusedError as error:
             if error.reason != messages.Reason.BUSY:  # that one passes
                 self._view.store.put_check(action.migration, Check(allowed=False, message=str(error)))

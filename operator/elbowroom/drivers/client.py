@@ -21,7 +21,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from elbowroom.runner.messages import API_PORT, Message, Refusal, Status
+from elbowroom.runner.messages import API_PORT, TRACE, Message, Refusal, Status
 
 from .interface import RefusedError, UnreachableError
 
@@ -53,16 +53,18 @@ class RunnerClient:
         path = f"/v1/status?after={after}&wait={wait:g}"
         return _status(identity, await self._call(address, identity, "GET", path, None, seconds=_SECONDS + wait))
 
-    async def call(
-        self, address: str, identity: Identity, name: str, message: Message, *, seconds: float = _SECONDS
-    ) -> Status | None:
+    async def call(  # noqa: PLR0913
+        self, address: str, identity: Identity, name: str, message: Message,
+        *, seconds: float = _SECONDS, trace: str = "",
+    ) -> Status | None:  # fmt: skip
         """Make a call that changes something. Its answer is the status afterwards, where it has one."""
-        text = await self._call(address, identity, "POST", f"/v1/{name}", message, seconds=seconds)
+        text = await self._call(address, identity, "POST", f"/v1/{name}", message, seconds=seconds, trace=trace)
         return None if text.strip() == b"{}" else _status(identity, text)
 
     async def _call(  # noqa: PLR0913
-        self, address: str, identity: Identity, method: str, path: str, message: Message | None, *, seconds: float
-    ) -> bytes:
+        self, address: str, identity: Identity, method: str, path: str, message: Message | None,
+        *, seconds: float, trace: str = "",
+    ) -> bytes:  # fmt: skip
         retries = AsyncRetrying(
             retry=retry_if_exception_type(UnreachableError),
             stop=stop_after_attempt(self._tries) | stop_after_delay(seconds),
@@ -71,12 +73,13 @@ class RunnerClient:
         )
         async for trial in retries:
             with trial:
-                return await self._once(address, identity, method, path, message, seconds)
+                return await self._once(address, identity, method, path, message, seconds, trace)
         raise AssertionError("tenacity ends with an answer or an error")
 
     async def _once(  # noqa: PLR0913, PLR0917
-        self, address: str, identity: Identity, method: str, path: str, message: Message | None, seconds: float
-    ) -> bytes:
+        self, address: str, identity: Identity, method: str, path: str, message: Message | None, seconds: float,
+        trace: str,
+    ) -> bytes:  # fmt: skip
         if self._session is None:
             # Those who do not answer keep nobody else waiting: there is no limit in all, and a low one for each.
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, limit_per_host=8))
@@ -85,6 +88,7 @@ class RunnerClient:
             async with self._session.request(
                 method, f"https://{host}:{API_PORT}{path}", ssl=self._context(), server_hostname=identity.host,
                 data=None if message is None else message.model_dump_json(by_alias=True),
+                headers={TRACE: trace} if trace else None,
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS), allow_redirects=False,
             ) as answer:  # fmt: skip
                 text = await _read(answer.content)

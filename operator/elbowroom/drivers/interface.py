@@ -111,9 +111,9 @@ class Driver(Protocol):
         ...
 
     async def start(
-        self, source: VirtualMachine, receiver: VirtualMachine, attempt: int, limits: TransferLimits
+        self, source: VirtualMachine, receiver: VirtualMachine, attempt: int, limits: TransferLimits, trace: str = ""
     ) -> None:
-        """Begin to send. The guest does not switch over before `commit`."""
+        """Begin to send. The guest does not switch over before `commit`. `trace` is a W3C traceparent, or empty."""
         ...
 
     async def observe(

@@ -90,11 +90,11 @@ class QemuDriver:
         await self._call(receiver, "receive", call)
 
     async def start(
-        self, source: VirtualMachine, receiver: VirtualMachine, attempt: int, limits: TransferLimits
+        self, source: VirtualMachine, receiver: VirtualMachine, attempt: int, limits: TransferLimits, trace: str = ""
     ) -> None:
         """Begin to send."""
-        to = Destination(host=_address(receiver))
-        await self._call(source, "migrate", Migrate(attempt=attempt, to=to, limits=_limits(limits)))
+        call = Migrate(attempt=attempt, to=Destination(host=_address(receiver)), limits=_limits(limits))
+        await self._client.call(_address(source), _identity(source), "migrate", call, trace=trace)
 
     async def observe(
         self,

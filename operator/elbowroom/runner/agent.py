@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 
+from elbowroom.traces import NotInstalledError, teller
+
 from . import logs
 from .calls import Calls
 from .command import Paths
@@ -36,7 +38,8 @@ async def run(options: Options) -> int:
     identity = files.identity()
     paths = Paths(options.state)
     peer = Peer(files, identity, paths.credentials)
-    machine = Machine(config, identity, paths, peer, receiving=options.receiving)
+    traces = teller("elbowroom-runner")
+    machine = Machine(config, identity, paths, peer, receiving=options.receiving, traces=traces)
     calls = Calls(machine)
     service = Service(machine, calls, files)
     stop = asyncio.Event()
@@ -52,6 +55,7 @@ async def run(options: Options) -> int:
         await service.close()
         await machine.close()
         await peer.close()
+        await asyncio.to_thread(traces.close)
     log.info("ends", extra={"detail": end.message, "exit_code": end.code})
     return end.code
 
@@ -86,7 +90,7 @@ def main() -> int:
         options = Options.from_environment()
         prepare(options)
         return 0 if "--check" in sys.argv else asyncio.run(run(options))
-    except (ConfigError, CertificateError, TooOldError) as error:
+    except (ConfigError, CertificateError, TooOldError, NotInstalledError) as error:
         sys.stderr.write(f"elbowroom-runner: {error}\n")
         return CANNOT_START
     except MonitorError as error:

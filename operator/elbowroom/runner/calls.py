@@ -13,6 +13,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from elbowroom.traces import Place
+
 from . import hotplug
 from .command import WrongShapeError, check_shape
 from .machine import End, ExitCode, Machine, RefusedError
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _CANCEL_SECONDS = 15.0
 _YANK_SECONDS = 5.0
-_SETTLED = (TransferPhase.RELEASED, TransferPhase.CANCELLED, TransferPhase.FAILED)
 _FIXED_LIMITS = ("multifd_channels", "post_copy", "auto_converge")
 
 
@@ -109,7 +110,7 @@ class Calls:
 
     # Moving away
 
-    async def migrate(self, call: Migrate) -> None:
+    async def migrate(self, call: Migrate, trace: str = "") -> None:
         """Begin to send the guest away."""
         machine, current = self._machine, self._machine.record.outgoing
         if current is not None and current.attempt == call.attempt:
@@ -122,8 +123,9 @@ class Calls:
         self._check_may_move(call.attempt)
         machine.record.last_attempt = call.attempt
         machine.record.outgoing = OutgoingRecord(
-            attempt=call.attempt, to=call.to, limits=call.limits, started_at=time.monotonic()
-        )
+            attempt=call.attempt, to=call.to, limits=call.limits, started_at=time.monotonic(),
+            trace=trace if Place.told(trace) else "",
+        )  # fmt: skip
         machine.changed()
         machine.start_transfer(machine.record.outgoing, resumed=False)
 
@@ -273,7 +275,7 @@ class Calls:
         """
         if not transfer.phase.over and not transfer.record.committed:
             transfer.cancel("the pod is being stopped")
-        while transfer.phase not in _SETTLED and self._machine.state is not GuestState.ENDED:
+        while not transfer.phase.settled and self._machine.state is not GuestState.ENDED:
             await self._machine.news(self._machine.revision, 60)
 
     async def _break_off(self) -> None:

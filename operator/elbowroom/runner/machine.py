@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from elbowroom import __version__
+from elbowroom.traces import Silent
 
 from . import hotplug
 from .command import arguments, default_shape
@@ -32,6 +33,8 @@ from .record import IncomingRecord, OutgoingRecord, Record, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from elbowroom.traces import Teller
 
     from .command import Paths
     from .config import VMConfig
@@ -75,10 +78,12 @@ class End:
 class Machine:
     """One guest in this pod."""
 
-    def __init__(
-        self, config: VMConfig, identity: Identity, paths: Paths, peer: Peer, *, receiving: int | None
-    ) -> None:
+    def __init__(  # noqa: PLR0913
+        self, config: VMConfig, identity: Identity, paths: Paths, peer: Peer, *, receiving: int | None,
+        traces: Teller | None = None,
+    ) -> None:  # fmt: skip
         """Say what to run; `receiving` is the attempt that this pod was made for, if it was made for one."""
+        self._traces: Teller = traces or Silent()
         self.config, self.identity, self.paths, self.peer, self.receiving = config, identity, paths, peer, receiving
         self.accelerator = choose_accelerator(config.accelerator)
         self.record = Record(last_attempt=0)
@@ -393,7 +398,7 @@ class Machine:
                 raise  # else `_watch_end` says what has happened
 
     def _transfer_of(self, record: OutgoingRecord) -> Transfer:
-        return Transfer(self._monitor, record, self.peer, self.identity, self.changed)
+        return Transfer(self._monitor, record, self.peer, self.identity, self.changed, self._traces)
 
     # The end
 

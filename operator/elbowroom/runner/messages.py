@@ -11,6 +11,8 @@ from pydantic.alias_generators import to_camel
 
 API_PORT = 8443
 """HTTPS with mutual TLS: everything that changes something."""
+TRACE = "traceparent"
+"""The header that says which trace a call is part of."""
 HEALTH_PORT = 8081
 """Plain HTTP, for the kubelet's probes: nothing but yes or no."""
 MIGRATION_PORT = 8444
@@ -220,6 +222,11 @@ class TransferPhase(StrEnum):
     def over(self) -> bool:
         """Tell whether QEMU is done with it."""
         return self in _OVER
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether nothing follows."""
+        return self in _OVER and self is not TransferPhase.COMPLETED
 
 
 _OVER = frozenset((TransferPhase.COMPLETED, TransferPhase.RELEASED, TransferPhase.CANCELLED, TransferPhase.FAILED))

@@ -14,6 +14,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from elbowroom.traces import Place, Span
+
 from . import pacing
 from .command import FLOOR, FLOOR_GRANULARITY
 from .messages import GuestState, Limits, Outgoing, Progress, TransferPhase
@@ -22,6 +24,8 @@ from .pacing import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from elbowroom.traces import Teller
 
     from .monitor import Monitor
     from .peer import Peer
@@ -52,15 +56,17 @@ def capabilities(limits: Limits) -> dict[str, Any]:
 class Transfer:
     """One attempt."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         monitor: Monitor | None,
         record: OutgoingRecord,
         peer: Peer,
         identity: Identity,
         changed: Callable[[], None],
+        traces: Teller,
     ) -> None:
         """Take the record, which is the truth; `changed` writes it down. QEMU may be gone already."""
+        self._traces, self._since = traces, time.time()
         self._qemu, self.record, self._peer, self._identity, self._changed = monitor, record, peer, identity, changed
         self.phase = record.ended or (TransferPhase.COMMITTED if record.committed else TransferPhase.STARTING)
         self.progress = Progress()
@@ -194,8 +200,30 @@ class Transfer:
     def _enter(self, phase: TransferPhase) -> None:
         if phase is not self.phase:
             log.info("transfer", extra={"attempt": self.record.attempt, "phase": phase, "detail": self.record.message})
+            self._trace(phase)
             self.phase = phase
             self._changed()
+
+    def _trace(self, following: TransferPhase) -> None:
+        """Tell of the phase that is over, and of all of it where nothing follows."""
+        parent, now, record = Place.told(self.record.trace), time.time(), self.record
+        if parent is None:
+            return
+        whole = parent.below("transfer", str(record.attempt))
+        phase = whole.below(self.phase, f"{self._since:.3f}")
+        self._traces.tell(Span(str(self.phase), phase, whole, self._since, now))
+        self._since = now
+        if following.settled:
+            began = now - (time.monotonic() - record.started_at)
+            facts: dict[str, str | int | float] = {
+                "elbowroom.vm": self._identity.name, "k8s.namespace.name": self._identity.namespace,
+                "elbowroom.attempt": record.attempt, "elbowroom.phase": str(following),
+                "elbowroom.bytes": self.progress.transferred_bytes, "elbowroom.passes": self.progress.passes,
+            }  # fmt: skip
+            if record.downtime_ms is not None:
+                facts["elbowroom.downtime_ms"] = record.downtime_ms
+            failed = "" if following is TransferPhase.RELEASED else record.message
+            self._traces.tell(Span("transfer", whole, parent, began, now, facts, failed))
 
     # The course of it
 

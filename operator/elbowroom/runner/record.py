@@ -41,6 +41,8 @@ class OutgoingRecord(BaseModel):
     downtime_ms: int | None = None
     total_ms: int | None = None
     stopped_ms: float | None = None
+    trace: str = ""
+    """The traceparent of the migration, where its operator has said so."""
 
     @property
     def committed(self) -> bool:

@@ -16,6 +16,7 @@ from .machine import RefusedError
 from .messages import (
     API_PORT,
     HEALTH_PORT,
+    TRACE,
     ChangeLimits,
     GuestState,
     Message,
@@ -166,7 +167,7 @@ class Service:
         return await self._answer()
 
     async def _migrate(self, request: web.Request) -> web.Response:
-        await self._calls.migrate(await _body(request, Migrate))
+        await self._calls.migrate(await _body(request, Migrate), request.headers.get(TRACE, ""))
         return await self._answer()
 
     async def _limits(self, request: web.Request) -> web.Response:
