@@ -16,6 +16,7 @@ from support.vms import GUEST, MIB, QUICK, Guest
 from support.waiting import stays, until
 
 if TYPE_CHECKING:
+    from elbowroom.drivers.interface import VirtualMachine
     from support.namespace import Json, Namespace
     from support.vms import Vms
 
@@ -124,6 +125,14 @@ def test_a_dead_qemu_fails_the_pod(vms: Vms) -> None:
     assert "QEMU ended by signal SIGKILL, and the guest with it" in vms.log("db")
 
 
+def counted(vms: Vms, vm: VirtualMachine) -> dict[str, float]:
+    """Return what a runner tells Prometheus, by the names and labels."""
+    status, text = vms.ask(f"http://{vm.address}:8081/metrics", seconds=5)
+    assert status == 200
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
 def test_a_reset_is_reported(vms: Vms) -> None:
     vm = vms.boot("db")
     vms.tell_guest(vm, "reset")
@@ -133,6 +142,7 @@ def test_a_reset_is_reported(vms: Vms) -> None:
 
     until("the reset is known", reset)
     vms.until_ready("db")
+    assert counted(vms, vm)['elbowroom_runner_incidents_total{kind="GuestReset"}'] == 1
 
 
 def test_the_death_of_the_agent_is_not_the_guests(vms: Vms) -> None:
@@ -163,6 +173,9 @@ def test_grow_move_grow_and_shrink(vms: Vms) -> None:
     receiver, _ = vms.move(vm, node="node-2")
     size, _ = vms.run(vms.driver.guest(receiver))
     assert (size.cpus, size.memory) == (2, BASE + 128 * MIB)
+    told = counted(vms, receiver)
+    assert (told["elbowroom_runner_cpus"], told["elbowroom_runner_memory_bytes"]) == (2, BASE + 128 * MIB)
+    assert told['elbowroom_runner_guest{state="Running"}'] == 1
     # What was ordered before comes late, and is refused by the pod that the guest has moved to as well.
     assert vms.refused(vms.driver.resize(receiver, cpus=1, memory=BASE, order=7)) == (
         "StaleAttempt",
