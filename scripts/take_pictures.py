@@ -15,7 +15,7 @@ from support.operators import SYSTEM
 from support.testbed import ROOT, Testbed, run
 
 PICTURES: Final = ROOT / "docs" / "pictures"
-SIZE: Final = {"width": 1200, "height": 640}
+SIZE: Final = {"width": 1200, "height": 530}
 PORT: Final = 8090
 HALF_WAY: Final = 45
 PATIENCE: Final = 120.0

