@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from demo import FULL_NODE, Demo, vm
 from support.browser import chromium, forwarded
+from support.namespace import IDLE, pod
 from support.operators import SYSTEM
 from support.testbed import ROOT, Testbed, run
 
@@ -18,18 +18,7 @@ PICTURES: Final = ROOT / "docs" / "pictures"
 SIZE: Final = {"width": 1200, "height": 530}
 PORT: Final = 8090
 HALF_WAY: Final = 45
-PATIENCE: Final = 120.0
 Json = dict[str, Any]
-
-
-def plain(name: str, node: str, cpu: str, memory: str) -> Json:
-    """Describe a pod that is no VM."""
-    container = {
-        "name": "main", "image": "elbowroom.test/shell", "command": ["sleep", "3600"],
-        "resources": {"requests": {"cpu": cpu, "memory": memory}},
-    }  # fmt: skip
-    spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 1}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def machine(name: str, node: str, cpu: str) -> Json:
@@ -41,8 +30,9 @@ def machine(name: str, node: str, cpu: str) -> Json:
 
 
 SCENE: Final = (
-    machine("db", FULL_NODE, "1500m"), machine("web", FULL_NODE, "1500m"), plain("cache", FULL_NODE, "900m", "2Gi"),
-    machine("mail", "node-2", "1"), plain("frontend", "node-2", "500m", "1Gi"),
+    machine("db", FULL_NODE, "1500m"), machine("web", FULL_NODE, "1500m"),
+    pod("cache", IDLE, cpu="900m", memory="2Gi", nodeName=FULL_NODE),
+    machine("mail", "node-2", "1"), pod("frontend", IDLE, cpu="500m", memory="1Gi", nodeName="node-2"),
 )  # fmt: skip
 REQUEST: Final = {
     "apiVersion": "elbowroom.dev/v1alpha1", "kind": "VMScaleRequest", "metadata": {"name": "grow-db"},
@@ -62,7 +52,7 @@ def main() -> None:
             demo.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(SCENE))
             demo.kubectl("wait", "pod", *names, "--for=condition=Ready", "--timeout=80s")
             demo.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(REQUEST))
-            half_way(demo)
+            demo.until("the copy is half done", lambda: half_way(demo))
             testbed = Testbed(directory)
             testbed.kubeconfig = directory / "kubeconfig"
             with forwarded(testbed, SYSTEM, "deployment/elbowroom-operator", PORT) as url, chromium() as browser:
@@ -80,16 +70,10 @@ def main() -> None:
             run(ROOT / "bin" / "testbed", "down", "--dir", directory)
 
 
-def half_way(demo: Demo) -> None:
-    """Wait until the copy is half done."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        told = demo.kubectl("get", "vmm", "-o", "jsonpath={.items[*].status.percent}").split()
-        if told and int(told[0]) >= HALF_WAY:
-            return
-        if time.monotonic() > until:
-            raise SystemExit(f"nothing is half way after {PATIENCE:g} s: {told}")
-        time.sleep(0.2)
+def half_way(demo: Demo) -> bool:
+    """Tell whether the copy is half done."""
+    told = demo.kubectl("get", "vmm", "-o", "jsonpath={.items[*].status.percent}").split()
+    return bool(told) and int(told[0]) >= HALF_WAY
 
 
 if __name__ == "__main__":

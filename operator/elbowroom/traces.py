@@ -37,14 +37,14 @@ class Place:
     """Where something is in a trace: what is begun for it has it as its parent."""
 
     trace: str
-    span: str = ""
+    span: str
 
     @classmethod
-    def of(cls, uid: str, *below: str) -> Place:
-        """Return the place of an object in its own trace, or of something below it."""
+    def of(cls, uid: str) -> Place:
+        """Return the place of an object in its own trace."""
         plain = uid.replace("-", "").lower()
         trace = plain if re.fullmatch(r"[0-9a-f]{32}", plain) else hashlib.sha256(uid.encode()).hexdigest()[:32]
-        return cls(trace, _id(uid, *below))
+        return cls(trace, _id(uid))
 
     @classmethod
     def told(cls, header: str) -> Place | None:

@@ -173,6 +173,23 @@ def test_the_page_is_there_for_who_asks_for_it() -> None:
     assert settings("page.enabled=true", "page.hosts={rooms.test}").page == PageSettings(hosts=("rooms.test",))
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "port"),
+    [
+        ("http://collector:4318", 4318),
+        ("https://collector-1/otlp", 443),
+        ("http://10.0.0.1", 80),
+        ("http://[fd00::1]:4318", 4318),
+    ],
+)
+def test_traces_get_out_at_their_port_and_no_other(endpoint: str, port: int) -> None:
+    def ports(*values: str) -> list[int]:
+        policy = one(objects(*values), "NetworkPolicy", "elbowroom-operator")
+        return [item["port"] for rule in policy["spec"]["egress"] for item in rule.get("ports", ())]
+
+    assert ports(f"traces.endpoint={endpoint}") == [*ports(), port]
+
+
 def leaves(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     if "properties" in schema:
         for name, part in schema["properties"].items():

@@ -29,14 +29,14 @@ PODS: Final = 48
 _SMALL: Final = 0.01
 """A pod that has no more of its node than this is drawn with others like it, unless it takes part in something."""
 REQUESTS: Final = 40
-_MOVED: Final = (MigrationPhase.MOVED, MigrationPhase.SUCCEEDED)
 
 
 def draw(view: View, now: float, find: str = "") -> Json:
     """Return the parts of a picture. `find` is a part of the names of nodes, VMs, pods or namespaces."""
     roles = _Roles(view)
     holds = holds_by_node(view.store)
-    wanted = [node for node in view.store.nodes.values() if _matches(node, find.lower())]
+    find = find.lower()
+    wanted = [node for node in view.store.nodes.values() if _matches(node, find)]
 
     def rank(node: Node) -> tuple[bool, float, str]:
         return not roles.on(node, holds), -_share(node.requested, node), node.name
@@ -138,14 +138,9 @@ def _moves(view: View) -> Sequence[Migration]:
 def _move(view: View, item: Migration) -> Json:
     status, transfer = item.status, view.store.transfers.get(item.uid)
     percent = 0 if transfer is None else transfer.percent
-    if status.phase in _MOVED or (transfer is not None and transfer.state is TransferState.SUCCEEDED):
+    if status.phase is MigrationPhase.MOVED or (transfer is not None and transfer.state is TransferState.SUCCEEDED):
         percent = 100
-    receiver = view.store.pod(status.receiver_uid)
-    return {
-        "id": item.uid, "namespace": item.namespace, "name": item.name, "vm": item.vm, "phase": str(status.phase),
-        "from": status.source or item.pod, "to": status.receiver_uid, "fromNode": status.source_node,
-        "toNode": "" if receiver is None else receiver.node, "percent": percent,
-    }  # fmt: skip
+    return {"id": item.uid, "from": status.source or item.pod, "to": status.receiver_uid, "percent": percent}
 
 
 # Requests
@@ -158,22 +153,17 @@ def _requests(view: View, now: datetime) -> Iterator[Json]:
     over = [item for item in store.requests.values() if item.status.phase.final]
     newest = nlargest(REQUESTS - len(active), over, key=lambda item: (item.status.finished_at, item.uid))
     for item in (*active, *newest):
-        body = view.bodies.get(item.uid)
-        if body is not None:
-            yield _request(view, Request.of(body), now)
+        yield _request(view, Request.of(view.bodies[item.uid]), now)
 
 
 def _request(view: View, request: Request, now: datetime) -> Json:
     moves = [
         Move.of(view.bodies[item.uid])
         for item in sorted(view.store.migrations_for(request.uid), key=lambda item: (item.created_at, item.uid))
-        if item.uid in view.bodies
     ]
     story = tell(request, moves, now)
     return {
         "id": request.uid, "namespace": request.namespace, "name": request.name, "phase": str(request.status.phase),
-        "reason": request.status.reason, "over": request.status.phase.final,
-        "done": request.status.phase is RequestPhase.SUCCEEDED,
-        "claimant": "" if request.status.pod is None else request.status.pod.uid,
+        "over": request.status.phase.final, "done": request.status.phase is RequestPhase.SUCCEEDED,
         "wanted": story.wanted, "soFar": [*story.so_far], "now": story.now, "toDo": story.to_do,
     }  # fmt: skip

@@ -64,6 +64,11 @@ class PageServer:
         app.router.add_get("/news", self._news)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
+    @property
+    def addresses(self) -> list[Any]:
+        """Return where it listens."""
+        return self._runner.addresses
+
     async def __aenter__(self) -> Self:
         """Listen."""
         if self._settings is not None:

@@ -78,6 +78,7 @@ function newNode(name) {
   node.held = make("div", "held");
   node.small = make("div", "small");
   node.pods = new Map();
+  node.bar.append(node.small, node.held);
   node.append(node.head, node.bar);
   return node;
 }
@@ -124,8 +125,7 @@ function drawNode(element, node) {
   const held = Math.max(0, Math.min(bar.held, whole - bar.used));
   element.held.title = `${amount(held, resource)} held${heldFor.slice(1).replace("held", "")}`;
   element.held.style.width = `${whole ? (100 * held) / whole : 0}%`;
-  element.bar.append(element.small, element.held);
-  element.small.hidden = !small.count;
+  element.small.hidden = !small[resource];
   element.held.hidden = !held;
 }
 
