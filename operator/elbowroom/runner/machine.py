@@ -166,7 +166,7 @@ class Machine:
             return
         self.transfer = self._transfer_of(outgoing)
         if outgoing.ended is TransferPhase.COMPLETED:
-            self.spawn(self.transfer.tell_receiver())
+            self.spawn(self.transfer.finish())
 
     async def _attach(self) -> None:
         assert self.qemu is not None  # noqa: S101

@@ -200,30 +200,37 @@ class Transfer:
     def _enter(self, phase: TransferPhase) -> None:
         if phase is not self.phase:
             log.info("transfer", extra={"attempt": self.record.attempt, "phase": phase, "detail": self.record.message})
-            self._trace(phase)
+            self._trace_phase()
             self.phase = phase
             self._changed()
 
-    def _trace(self, following: TransferPhase) -> None:
-        """Tell of the phase that is over, and of all of it where nothing follows."""
-        parent, now, record = Place.told(self.record.trace), time.time(), self.record
-        if parent is None:
-            return
-        whole = parent.below("transfer", str(record.attempt))
-        phase = whole.below(self.phase, f"{self._since:.3f}")
-        self._traces.tell(Span(str(self.phase), phase, whole, self._since, now))
+    def _trace_phase(self) -> None:
+        """Tell of the phase that is over."""
+        now, whole = time.time(), self._place()
+        if whole is not None:
+            phase = whole.below(self.phase, f"{self._since:.3f}")
+            self._traces.tell(Span(str(self.phase), phase, whole, self._since, now))
         self._since = now
-        if following.settled:
-            began = now - (time.monotonic() - record.started_at)
-            facts: dict[str, str | int | float] = {
-                "elbowroom.vm": self._identity.name, "k8s.namespace.name": self._identity.namespace,
-                "elbowroom.attempt": record.attempt, "elbowroom.phase": str(following),
-                "elbowroom.bytes": self.progress.transferred_bytes, "elbowroom.passes": self.progress.passes,
-            }  # fmt: skip
-            if record.downtime_ms is not None:
-                facts["elbowroom.downtime_ms"] = record.downtime_ms
-            failed = "" if following is TransferPhase.RELEASED else record.message
-            self._traces.tell(Span("transfer", whole, parent, began, now, facts, failed))
+
+    def _trace_whole(self) -> None:
+        """Tell of all of it, once nothing follows and QEMU's last figures are here."""
+        record, parent, whole = self.record, Place.told(self.record.trace), self._place()
+        if whole is None or not self.phase.settled:
+            return
+        facts: dict[str, str | int | float] = {
+            "elbowroom.vm": self._identity.name, "k8s.namespace.name": self._identity.namespace,
+            "elbowroom.attempt": record.attempt, "elbowroom.phase": str(self.phase),
+            "elbowroom.bytes": self.progress.transferred_bytes, "elbowroom.passes": self.progress.passes,
+        }  # fmt: skip
+        if record.downtime_ms is not None:
+            facts["elbowroom.downtime_ms"] = record.downtime_ms
+        failed = "" if self.phase is TransferPhase.RELEASED else record.message
+        lasted = time.monotonic() - record.started_at
+        self._traces.tell(Span("transfer", whole, parent, time.time() - lasted, time.time(), facts, failed))
+
+    def _place(self) -> Place | None:
+        parent = Place.told(self.record.trace)
+        return None if parent is None else parent.below("transfer", str(self.record.attempt))
 
     # The course of it
 
@@ -236,8 +243,11 @@ class Transfer:
                 await self._steer()
         finally:
             # Nothing is said about a move that QEMU cannot be asked about: it may have succeeded. The next agent asks.
-            if self._releasing is not None:
-                await self._releasing
+            try:
+                if self._releasing is not None:
+                    await self._releasing
+            finally:
+                self._trace_whole()
 
     async def _start(self) -> None:
         record, attempt = self.record, self.record.attempt
@@ -463,6 +473,11 @@ class Transfer:
         if phase in (TransferPhase.CANCELLED, TransferPhase.FAILED):
             self._call(self._peer.quit(self.record.to, self.record.attempt))
             self._call(self._monitor.run("object-del", {"id": f"tls-{self.record.attempt}"}))
+
+    async def finish(self) -> None:
+        """Do what a former agent has left to do of a move that QEMU has completed."""
+        await self.tell_receiver()
+        self._trace_whole()
 
     async def tell_receiver(self) -> None:
         """Tell the receiver to run the guest, until it has said that it does. The operator may be faster."""
