@@ -11,7 +11,6 @@ from support.browser import chromium, forwarded
 from support.holds import install
 from support.namespace import IDLE, pod
 from support.operators import SYSTEM, start_operator
-from support.scenes import SLOWLY
 from support.testbed import ROOT, Testbed
 from support.waiting import until
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 PORT = 8090
 PATIENCE = 60_000
+expect.set_options(timeout=20_000)
+"""How long is looked for what has to be there soon: other tests run beside this one."""
 HOSTILE = '<img src="x" onerror="document.title=\'taken\'">'
 
 
@@ -78,7 +79,9 @@ def test_a_move_is_seen_from_its_beginning_to_its_end(stage: Scene, page: Page) 
     expect(first.locator(".pod.vm")).to_have_count(2)
     expect(page.get_by_text("Nobody has asked for more room.")).to_be_visible()
 
-    stage.requests.grow("grow", vm="db", resources={"cpu": "4"}, transfer=SLOWLY)
+    stage.requests.grow(
+        "grow", vm="db", resources={"cpu": "4"}, transfer={"bandwidth": "5Mi"}
+    )  # all of this is looked at meanwhile
     name = stage.space.name
     expect(block(first, f"VM {name}/db ", "is to grow")).to_be_visible(timeout=PATIENCE)
     expect(block(first, f"VM {name}/web ", "leaves, to make room")).to_be_visible(timeout=PATIENCE)
